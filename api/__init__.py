@@ -1,0 +1,1 @@
+"""The REST interface: reads the store and the latest evaluation, never scores."""

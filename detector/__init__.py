@@ -1,0 +1,1 @@
+"""Fault detection by peer comparison: the pure core and the shell around it."""

@@ -1,0 +1,1 @@
+"""Sources of samples: VictoriaMetrics, any Prometheus, recordings."""
