@@ -1,0 +1,86 @@
+"""Each member's habitual offset from its peers: a hot slot or a rank 0 is no fault, a change of it is.
+
+The offset is an exponentially weighted mean of the member's own z-score, its spread the
+weighted mean absolute residual. What deviates now is not learnt, or a fault would become a habit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.ingest import grow
+
+FloatArray = NDArray[np.float64]
+
+WARM_UP_SAMPLES = 20
+"""Samples after which an offset counts as known; before that a member is not judged by its peers."""
+
+CLIP = 3.0
+"""Residuals are clipped to this many spreads before they are learnt."""
+
+ABS_TO_SIGMA = 1.2533
+"""Mean absolute deviation of normal data times this is its standard deviation."""
+
+
+@dataclass(slots=True)
+class Habit:
+    """Offset and spread of each cell's z-score.
+
+    Parameters
+    ----------
+    offset : ndarray of shape (n_cells,)
+        Usual z-score.
+    spread : ndarray of shape (n_cells,)
+        Usual absolute residual, in z units.
+    n_seen : ndarray of shape (n_cells,)
+        Samples learnt from.
+    """
+
+    offset: FloatArray = field(default_factory=lambda: np.zeros(0))
+    spread: FloatArray = field(default_factory=lambda: np.zeros(0))
+    n_seen: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def grow_to(self, size: int) -> None:
+        """Make room for new cells, which have no habit yet."""
+        self.offset = grow(self.offset, size, 0.0)  # type: ignore[assignment]
+        self.spread = grow(self.spread, size, 0.0)  # type: ignore[assignment]
+        self.n_seen = grow(self.n_seen, size, 0.0)  # type: ignore[assignment]
+
+    def excess(self, z: FloatArray) -> FloatArray:
+        """Return how far each cell deviates from its peers *and* from its own habit.
+
+        Parameters
+        ----------
+        z : ndarray of shape (n_cells,)
+            Robust z-scores against peers, NaN where unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_cells,)
+            Signed; the smaller of the two deviations where they agree in sign, else 0.
+            NaN where z is, and during warm-up.
+        """
+        wide = np.maximum(1.0, self.spread * ABS_TO_SIGMA)
+        change = (z - self.offset) / wide
+        agreed = np.sign(z) == np.sign(change)
+        result = np.where(agreed, np.sign(z) * np.minimum(np.abs(z), np.abs(change)), 0.0)
+        result[np.isnan(z) | (self.n_seen < WARM_UP_SAMPLES)] = np.nan
+        return result
+
+    def learn(self, z: FloatArray, deviating: NDArray[np.bool_], *, dt: float, habit_s: float) -> None:
+        """Fold the newest z-scores in, except where a cell deviates now."""
+        chosen = np.flatnonzero(np.isfinite(z) & ~deviating)
+        if not len(chosen):
+            return
+        n = self.n_seen[chosen]
+        rate = np.maximum(1.0 / (n + 1.0), min(1.0, dt / habit_s))
+        residual = z[chosen] - self.offset[chosen]
+        warm = n < WARM_UP_SAMPLES
+        limit = np.where(warm, np.inf, CLIP * np.maximum(1.0, self.spread[chosen] * ABS_TO_SIGMA))
+        residual = np.clip(residual, -limit, limit)
+        self.offset[chosen] += rate * residual
+        self.spread[chosen] += rate * (np.where(n == 0, 0.0, np.abs(residual)) - self.spread[chosen])
+        self.n_seen[chosen] = n + 1.0

@@ -1,0 +1,295 @@
+"""From raw samples to one value per cell: rates over real sample distances, resets, staleness.
+
+A gap is never filled. A cell's value is that of its newest sample as long as the sample
+is young enough, which is how targets scraped at different phases meet at one time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grouping.index import REDUCE_LAST, REDUCE_MAX, REDUCE_MEAN, REDUCE_SUM, SeriesIndex
+from grouping.model import Kind, MetricSpec
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+WRAP = 2.0**32
+WRAP_HEADROOM = 0.5
+"""A 32-bit counter is taken to have wrapped only if it stood in the upper half of its range."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellValues:
+    """What the newest samples say, one entry per cell.
+
+    Parameters
+    ----------
+    value : ndarray of shape (n_cells,)
+        Newest value (gauge, state) or rate per second (counters); NaN means no fresh value.
+    rise : ndarray of shape (n_cells,)
+        Increase of a counter since the evaluation before, >= 0; 0 where nothing is known.
+    appeared : ndarray of shape (n_cells,), bool
+        True where a series of the cell was seen for the first time at this evaluation.
+    fresh : ndarray of shape (n_cells,), bool
+        True where a young enough sample exists, even if it gives no rate yet.
+    sample_s : ndarray of shape (n_cells,)
+        Epoch seconds of the newest sample, 0 when there was none.
+    """
+
+    value: FloatArray
+    rise: FloatArray
+    appeared: BoolArray
+    fresh: BoolArray
+    sample_s: FloatArray
+
+
+@dataclass(slots=True)
+class SeriesState:
+    """Newest sample of every series and what it meant; grows with the index.
+
+    Parameters
+    ----------
+    dropped
+        Samples that could not be used, by reason.
+    """
+
+    last_ms: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    last_value: FloatArray = field(default_factory=lambda: np.zeros(0))
+    meaning: FloatArray = field(default_factory=lambda: np.zeros(0))
+    rise: FloatArray = field(default_factory=lambda: np.zeros(0))
+    is_counter: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    wrap: FloatArray = field(default_factory=lambda: np.zeros(0))
+    low: FloatArray = field(default_factory=lambda: np.zeros(0))
+    high: FloatArray = field(default_factory=lambda: np.zeros(0))
+    zero_is_missing: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+def grow(array: NDArray[np.generic], size: int, fill: float) -> NDArray[np.generic]:
+    """Return the array extended to `size` entries, the new ones set to `fill`."""
+    if len(array) >= size:
+        return array
+    longer = np.full(size, fill, dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+def spec_arrays(state: SeriesState, index: SeriesIndex) -> None:
+    """Bring the per-series constants up to date with the index."""
+    start, size = len(state.is_counter), index.n_series
+    if size == start:
+        return
+    state.last_ms = grow(state.last_ms, size, 0)  # type: ignore[assignment]
+    for name, fill in (("last_value", np.nan), ("meaning", np.nan), ("rise", 0.0)):
+        setattr(state, name, grow(getattr(state, name), size, fill))
+    components = index.series_component[start:size]
+    cells = index.component_cell[components]
+    specs = [index.signals[s].spec for s in index.cell_signal[cells].tolist()]
+    constants = {id(spec): _constants(spec) for spec in specs}
+    table = np.array([constants[id(spec)] for spec in specs])
+    state.is_counter = np.concatenate([state.is_counter, table[:, 0].astype(bool)])
+    state.wrap = np.concatenate([state.wrap, table[:, 1]])
+    state.low = np.concatenate([state.low, table[:, 2]])
+    state.high = np.concatenate([state.high, table[:, 3]])
+    state.zero_is_missing = np.concatenate([state.zero_is_missing, table[:, 4].astype(bool)])
+
+
+def _constants(spec: MetricSpec) -> tuple[float, float, float, float, float]:
+    counter = spec.kind in (Kind.COUNTER, Kind.ERROR_COUNTER)
+    wrap = WRAP * spec.wrap_scale if spec.counter_bits == 32 else 0.0
+    return (float(counter), wrap, spec.valid_min, spec.valid_max, float(spec.zero_is_missing))
+
+
+def take_in(
+    state: SeriesState,
+    series: NDArray[np.int32],
+    ts_ms: IntArray,
+    values: FloatArray,
+    *,
+    max_gap_ms: float,
+) -> IntArray:
+    """Fold raw samples into the state, oldest first within each series.
+
+    Parameters
+    ----------
+    state
+        Changed in place; covers all `series`.
+    series, ts_ms, values : ndarray of shape (n_samples,)
+        As in a `Batch`: ascending times within each series.
+    max_gap_ms
+        A counter's rate over a longer gap is unknown.
+
+    Returns
+    -------
+    ndarray
+        Series that were seen for the first time.
+    """
+    state.rise[:] = 0.0
+    if not len(series):
+        return np.zeros(0, dtype=np.int64)
+    ok = (values >= state.low[series]) & (values <= state.high[series])
+    ok &= ~((values == 0.0) & state.zero_is_missing[series])
+    if not ok.all():
+        state.dropped["out of range"] = state.dropped.get("out of range", 0) + int((~ok).sum())
+        series, ts_ms, values = series[ok], ts_ms[ok], values[ok]
+    first = np.unique(series[state.last_ms[series] == 0]).astype(np.int64)
+    for chosen in _rounds(series):
+        _one_round(state, series[chosen], ts_ms[chosen], values[chosen], max_gap_ms)
+    return first
+
+
+def _rounds(series: NDArray[np.int32]) -> list[IntArray | slice]:
+    """Split samples so that no series occurs twice in a round, keeping their order."""
+    if not len(series):
+        return []
+    counts = np.bincount(series)
+    if counts.max() == 1:
+        return [slice(None)]
+    order = np.argsort(series, kind="stable")
+    ordered = series[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    number = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.r_[starts, len(ordered)]))
+    return [order[number == k] for k in range(int(number.max()) + 1)]
+
+
+def _one_round(
+    state: SeriesState, series: NDArray[np.int32], ts_ms: IntArray, values: FloatArray, max_gap_ms: float
+) -> None:
+    """Take one sample per series: gauges as they are, counters as a rate."""
+    before_ms = state.last_ms[series]
+    newer = ts_ms > before_ms
+    if not newer.all():
+        state.dropped["late"] = state.dropped.get("late", 0) + int((~newer).sum())
+        series, ts_ms, values, before_ms = series[newer], ts_ms[newer], values[newer], before_ms[newer]
+    counter = state.is_counter[series]
+    meaning = values.copy()
+    if counter.any():
+        c = series[counter]
+        step = values[counter] - state.last_value[c]
+        gap = (ts_ms[counter] - before_ms[counter]).astype(np.float64)
+        fell = step < 0
+        if fell.any():
+            wrap = state.wrap[c]
+            wrapped = fell & (wrap > 0) & (state.last_value[c] > WRAP_HEADROOM * wrap)
+            step[wrapped] += wrap[wrapped]
+            reset = fell & ~wrapped
+            step[reset] = np.nan
+        known = (before_ms[counter] > 0) & (gap <= max_gap_ms)
+        rate = np.where(known, step / np.maximum(gap, 1.0) * 1000.0, np.nan)
+        meaning[counter] = rate
+        risen = np.where(np.isfinite(rate), step, 0.0)
+        # A rise over a long gap is still a rise, only its rate is unknown.
+        risen = np.where((before_ms[counter] > 0) & (gap > max_gap_ms) & (step > 0), step, risen)
+        state.rise[c] += risen
+    state.meaning[series] = meaning
+    state.last_value[series] = values
+    state.last_ms[series] = ts_ms
+
+
+def cell_values(
+    state: SeriesState, index: SeriesIndex, first_seen: IntArray, *, at: float, stale_after_s: float
+) -> CellValues:
+    """Reduce series to components and components to cells.
+
+    Parameters
+    ----------
+    state
+        After `take_in`.
+    index
+        Knows the mapping.
+    first_seen : ndarray of shape (n,)
+        Result of `take_in`.
+    at
+        Evaluation time, epoch seconds.
+    stale_after_s
+        Older samples are missing.
+
+    Returns
+    -------
+    CellValues
+        A cell that is summed over components adds those that are fresh.
+    """
+    n_cells = index.n_cells
+    component, cell_of = index.series_component, index.component_cell
+    fresh_series = (state.last_ms > (at - stale_after_s) * 1000.0) & (state.last_ms <= at * 1000.0 + 500.0)
+    chosen = np.flatnonzero(fresh_series)
+    copies = index.component_copies[component[chosen]] > 1
+    if copies.any():
+        # Copies of one component: the newest sample wins, so it is written last.
+        shared = chosen[copies]
+        chosen = np.concatenate([chosen[~copies], shared[np.argsort(state.last_ms[shared], kind="stable")]])
+    n_components = len(cell_of)
+    by_component = np.full(n_components, np.nan)
+    fresh_component = np.zeros(n_components, dtype=bool)
+    time_of = np.zeros(n_components)
+    by_component[component[chosen]] = state.meaning[chosen]
+    fresh_component[component[chosen]] = True
+    time_of[component[chosen]] = state.last_ms[chosen] / 1000.0
+    placed = cell_of >= 0
+    fresh_component &= placed
+
+    value = np.full(n_cells, np.nan)
+    fresh = np.zeros(n_cells, dtype=bool)
+    sample_s = np.zeros(n_cells)
+    live = np.flatnonzero(fresh_component)
+    fresh[cell_of[live]] = True
+    sample_s[cell_of[live]] = time_of[live]
+    single = index.cell_components[cell_of[live]] == 1
+    value[cell_of[live[single]]] = by_component[live[single]]
+    several = live[~single]
+    several = several[np.isfinite(by_component[several])]
+    _reduce_into(value, cell_of[several].astype(np.int64), by_component[several], index.cell_reduce)
+    _node_means(value, fresh, sample_s, index)
+
+    rise = np.zeros(n_cells)
+    risen = np.flatnonzero(state.rise > 0)
+    cells_risen = cell_of[component[risen]]
+    keep = cells_risen >= 0
+    np.add.at(rise, cells_risen[keep], state.rise[risen[keep]])
+    appeared = np.zeros(n_cells, dtype=bool)
+    if len(first_seen):
+        cells_first = cell_of[component[first_seen]]
+        appeared[cells_first[cells_first >= 0]] = True
+    return CellValues(value, rise, appeared, fresh, sample_s)
+
+
+def _reduce_into(value: FloatArray, cells: IntArray, numbers: FloatArray, how: NDArray[np.int32]) -> None:
+    """Reduce the numbers of cells with several components into `value`, in place."""
+    if not len(cells):
+        return
+    n_cells = len(value)
+    method = how[cells]
+    touched = np.unique(cells)
+    counts = np.bincount(cells, minlength=n_cells)
+    sums = np.bincount(cells, weights=numbers, minlength=n_cells)
+    by_mean = touched[how[touched] == REDUCE_MEAN]
+    value[by_mean] = sums[by_mean] / counts[by_mean]
+    by_sum = touched[how[touched] == REDUCE_SUM]
+    value[by_sum] = sums[by_sum]
+    rest = (method == REDUCE_MAX) | (method == REDUCE_LAST)
+    if rest.any():
+        peak = np.full(n_cells, -np.inf)
+        np.maximum.at(peak, cells[rest], numbers[rest])
+        by_max = np.unique(cells[rest])
+        value[by_max] = peak[by_max]
+
+
+def _node_means(value: FloatArray, fresh: BoolArray, sample_s: FloatArray, index: SeriesIndex) -> None:
+    """Fill the node-mean cells from the parts that have a value, in place."""
+    target = index.cell_mean_of
+    feeding = np.flatnonzero(target >= 0)
+    if not len(feeding):
+        return
+    feeding = feeding[np.isfinite(value[feeding])]
+    into = target[feeding]
+    counts = np.bincount(into, minlength=len(value))
+    sums = np.bincount(into, weights=value[feeding], minlength=len(value))
+    filled = np.flatnonzero(counts)
+    value[filled] = sums[filled] / counts[filled]
+    fresh[filled] = True
+    np.maximum.at(sample_s, into, sample_s[feeding])

@@ -1,0 +1,252 @@
+"""Robust statistics of every peer group at one instant, and each member's robust z-score.
+
+One sort per block gives the median, a second one the MAD and the upper order statistics,
+from which heavy tails are learnt. Nothing here divides by a spread that can be zero: the
+scale has a floor from the catalog.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, t
+
+from detector.core.ingest import grow
+from grouping.layout import Block, Layout
+
+FloatArray = NDArray[np.float64]
+
+MAD_TO_SIGMA = 1.4826
+"""MAD times this estimates the standard deviation of normal data (Rousseeuw and Croux 1993)."""
+
+TYPICAL_S = 1800.0
+"""Time constant of a group's typical spread."""
+
+PHASE_S = 600.0
+"""Time constant against which a common move of all peers is seen."""
+
+PHASE_SHARE = 0.25
+"""Share of a common move that is added to the scale: who stays behind scores at most 1 / this."""
+
+TAIL_RANK = 2
+"""How many of the farthest members are left out when tails are learnt: faults are not learnt."""
+
+SMALL_GROUP_TAIL = 1e-5
+"""Tail probability at which the small-group correction equals the normal score."""
+
+
+@dataclass(slots=True)
+class RowState:
+    """What each group (row) remembers between evaluations, by row key.
+
+    Parameters
+    ----------
+    keys
+        Row keys, to carry memory over to a new layout.
+    typical : ndarray of shape (n_rows,)
+        Usual spread (sigma), NaN before the first evaluation.
+    tail : ndarray of shape (n_rows,)
+        How much farther than normal data the outer members usually lie, >= 1.
+    centre : ndarray of shape (n_rows,)
+        Recent usual median, NaN before the first evaluation.
+    n_seen : ndarray of shape (n_rows,)
+        Evaluations so far.
+    """
+
+    keys: tuple[str, ...] = ()
+    typical: FloatArray = field(default_factory=lambda: np.zeros(0))
+    tail: FloatArray = field(default_factory=lambda: np.zeros(0))
+    centre: FloatArray = field(default_factory=lambda: np.zeros(0))
+    n_seen: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def carry_to(self, keys: tuple[str, ...]) -> RowState:
+        """Return the same memory arranged for another layout; new rows start empty."""
+        old = {key: i for i, key in enumerate(self.keys)}
+        source = np.array([old.get(key, -1) for key in keys], dtype=np.int64)
+        known = source >= 0
+        fresh = RowState(
+            keys, np.full(len(keys), np.nan), np.ones(len(keys)), np.full(len(keys), np.nan), np.zeros(len(keys))
+        )
+        for name in ("typical", "tail", "centre", "n_seen"):
+            getattr(fresh, name)[known] = getattr(self, name)[source[known]]
+        return fresh
+
+
+@dataclass(frozen=True, slots=True)
+class RowStats:
+    """Peer statistics of this instant, one entry per row; NaN where fewer than `min_peers` report.
+
+    Parameters
+    ----------
+    median : ndarray of shape (n_rows,)
+        Median over members.
+    scale : ndarray of shape (n_rows,)
+        Robust standard deviation with floors, tail and small-group correction; > 0.
+    n_valid : ndarray of shape (n_rows,)
+        Members with a value.
+    """
+
+    median: FloatArray
+    scale: FloatArray
+    n_valid: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Scale floors of each row, from the catalog; shape (n_rows,) each."""
+
+    absolute: FloatArray
+    relative: FloatArray
+
+
+def row_stats(
+    values: FloatArray, layout: Layout, floors: Floors, memory: RowState, *, min_peers: int, dt: float
+) -> RowStats:
+    """Compute medians and scales of all rows and update the rows' memory in place.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_cells,)
+        Newest value per cell, NaN for missing.
+    layout, floors
+        Groups and their floors.
+    memory
+        Updated in place: typical spread, tails, centre.
+    min_peers
+        Smaller groups get NaN.
+    dt
+        Seconds since the evaluation before.
+
+    Returns
+    -------
+    RowStats
+        ``scale = max(1.4826 MAD, typical, floor) * tail + share of a common move``.
+    """
+    n_rows = len(layout.row_key)
+    median, sigma = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
+    outer, count = np.full(n_rows, np.nan), np.zeros(n_rows, dtype=np.int64)
+    for block in layout.blocks:
+        rows = slice(block.first_row, block.first_row + block.n_rows)
+        median[rows], sigma[rows], outer[rows], count[rows] = _block_stats(values, block, min_peers)
+    judged = count >= min_peers
+    median[~judged] = np.nan
+    floor = np.maximum(floors.absolute, floors.relative * np.abs(median))
+    usual = np.fmax(memory.typical, sigma)
+    scale = np.fmax(usual, floor)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess = outer / (scale * _expected_outer(count))
+    moved = np.where(np.isfinite(memory.centre), np.abs(median - memory.centre), 0.0)
+    tail = np.maximum(memory.tail, 1.0)
+    corrected = scale * tail * _small_group(count, memory.n_seen) + PHASE_SHARE * moved
+    _remember(memory, judged, median, sigma, excess, dt)
+    return RowStats(median, np.where(judged, corrected, np.nan), count)
+
+
+def _block_stats(
+    values: FloatArray, block: Block, min_peers: int
+) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
+    """Median, sigma, outer order statistic and count of each row of one block."""
+    matrix = np.full(block.n_rows * block.n_columns, np.nan)
+    matrix[block.positions] = values[block.cells]
+    matrix = matrix.reshape(block.n_rows, block.n_columns)
+    ordered = np.sort(matrix, axis=1)
+    count = block.n_columns - np.isnan(ordered).sum(axis=1)
+    median = _middle(ordered, count)
+    np.subtract(ordered, median[:, None], out=ordered)
+    np.abs(ordered, out=ordered)
+    ordered.sort(axis=1)
+    sigma = MAD_TO_SIGMA * _middle(ordered, count)
+    rank = np.clip(count - 1 - TAIL_RANK, 0, None)
+    outer = np.take_along_axis(ordered, rank[:, None], axis=1)[:, 0]
+    outer[count < max(min_peers, 2 * TAIL_RANK + 2)] = np.nan
+    return median, sigma, outer, count
+
+
+def _middle(ordered: FloatArray, count: NDArray[np.int64]) -> FloatArray:
+    """Median of each sorted row whose first `count` entries are numbers; NaN when there are none."""
+    high = np.clip(count // 2, 0, None)
+    low = np.clip((count - 1) // 2, 0, None)
+    last = ordered.shape[1] - 1
+    a = np.take_along_axis(ordered, np.minimum(low, last)[:, None], axis=1)[:, 0]
+    b = np.take_along_axis(ordered, np.minimum(high, last)[:, None], axis=1)[:, 0]
+    return np.asarray(a + (b - a) / 2.0)
+
+
+def _expected_outer(count: NDArray[np.int64]) -> FloatArray:
+    """Expected absolute z of the member of rank ``count - TAIL_RANK`` for normal data (Blom 1958)."""
+    n = np.maximum(count, 2 * TAIL_RANK + 2).astype(np.float64)
+    p = (n - TAIL_RANK - 0.375) / (n + 0.25)
+    return np.asarray(norm.ppf(0.5 + p / 2.0), dtype=np.float64)
+
+
+_SMALL_GROUP_CACHE: dict[tuple[int, int], float] = {}
+
+
+def _small_group(count: NDArray[np.int64], n_seen: FloatArray) -> FloatArray:
+    """How much wider a scale from few members must be: t against normal quantiles.
+
+    The degrees of freedom grow as the typical spread is learnt over time.
+    """
+    trust = 1 + np.minimum(n_seen.astype(np.int64), 40) // 10
+    code = np.minimum(count, 200) * 8 + trust
+    result = np.ones(len(count))
+    for value in np.unique(code).tolist():
+        n, k = divmod(int(value), 8)
+        if n < 2:
+            continue
+        key = (n, k)
+        if key not in _SMALL_GROUP_CACHE:
+            df = max(1, n - 1) * k
+            _SMALL_GROUP_CACHE[key] = float(t.isf(SMALL_GROUP_TAIL, df) / norm.isf(SMALL_GROUP_TAIL))
+        result[code == value] = _SMALL_GROUP_CACHE[key]
+    return result
+
+
+def _remember(
+    memory: RowState, judged: NDArray[np.bool_], median: FloatArray, sigma: FloatArray, excess: FloatArray, dt: float
+) -> None:
+    first = judged & (memory.n_seen == 0)
+    memory.typical[first] = sigma[first]
+    memory.centre[first] = median[first]
+    later = judged & ~first
+    warm = 1.0 / (memory.n_seen[later] + 1.0)
+    slow = np.maximum(warm, min(1.0, dt / TYPICAL_S))
+    memory.typical[later] += slow * (sigma[later] - memory.typical[later])
+    memory.centre[later] += np.maximum(warm, min(1.0, dt / PHASE_S)) * (median[later] - memory.centre[later])
+    known = judged & np.isfinite(excess)
+    rate = np.maximum(1.0 / (memory.n_seen[known] + 1.0), min(1.0, dt / TYPICAL_S))
+    memory.tail[known] += rate * (np.clip(excess[known], 1.0, 20.0) - memory.tail[known])
+    memory.n_seen[judged] += 1
+
+
+def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
+    """Signed robust z-score of each cell against its peers.
+
+    A cell that is compared both with all members and with its own slot gets the smaller
+    of the two scores when they agree in sign, else 0: it must differ from both.
+
+    Returns
+    -------
+    ndarray of shape (n_cells,)
+        NaN where there is no value or no judged group.
+    """
+    whole = _against(values, stats, layout.row_of_cell)
+    if (layout.slot_row_of_cell < 0).all():
+        return whole
+    slot = _against(values, stats, layout.slot_row_of_cell)
+    both = np.isfinite(whole) & np.isfinite(slot)
+    agreed = np.where(np.sign(whole) == np.sign(slot), np.sign(whole) * np.minimum(np.abs(whole), np.abs(slot)), 0.0)
+    return np.where(both, agreed, np.where(np.isfinite(whole), whole, slot))
+
+
+def _against(values: FloatArray, stats: RowStats, rows: NDArray[np.int64]) -> FloatArray:
+    if not len(stats.median):
+        return np.full(len(values), np.nan)
+    safe = np.maximum(rows, 0)
+    z = (values - stats.median[safe]) / stats.scale[safe]
+    return np.where(rows >= 0, z, np.nan)
+
+
+__all__ = ["Floors", "RowState", "RowStats", "grow", "row_stats", "scores"]

@@ -1,0 +1,314 @@
+"""Every series that was ever seen, parsed once: label bytes to series, component and cell.
+
+A *series* is one label object of the database. Series that are copies of each other
+(two exporters of one GPU during a restart, a changed version label) share a *component*;
+the components of one *cell* are reduced together (an NFS counter summed over its
+connections). A cell is one signal of one member. Nearly always all three are the same
+thing, and the arrays here let the core handle the rest without looking at a label.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from grouping.catalog import Catalog
+from grouping.identity import NodeIdentity
+from grouping.model import MetricSpec, Placement, Refusal
+
+REDUCE_LAST, REDUCE_SUM, REDUCE_MAX, REDUCE_MEAN = 0, 1, 2, 3
+_REDUCE = {"last": REDUCE_LAST, "sum": REDUCE_SUM, "max": REDUCE_MAX}
+MAX_REFUSED = 400_000
+
+_decode = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class PlacesSeries(Protocol):
+    """Decides where one label set belongs (see `grouping.placement.Placer`)."""
+
+    def place(self, labels: Mapping[str, str]) -> Placement | Refusal:
+        """Return the placement, or the reason why the series is not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A metric plus its role; `per_node` when it is the mean over a node's parts."""
+
+    spec: MetricSpec
+    role: str
+    by_part: bool
+    per_node: bool = False
+
+
+class GrowingArray:
+    """A one-dimensional array that grows by doubling; `view` is the filled part."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._data: NDArray[np.generic] = np.empty(1024, dtype=dtype)
+        self._n = 0
+
+    def append(self, value: float) -> None:
+        """Add one value at the end."""
+        if self._n == len(self._data):
+            self._data = np.concatenate([self._data, np.empty_like(self._data)])
+        self._data[self._n] = value
+        self._n += 1
+
+    @property
+    def view(self) -> NDArray[np.int32]:
+        """Filled part, shape (n,); not a copy."""
+        return self._data[: self._n]  # type: ignore[return-value]
+
+
+class SeriesIndex:
+    """Numbers for label objects, and where each of them goes.
+
+    Implements the `Interner` of the sources. Grows only; `version` changes whenever a
+    cell was added, so that layouts know when they are out of date.
+
+    Parameters
+    ----------
+    catalog
+        What is compared.
+    identity
+        Learns and tells which labels are one machine.
+    placer
+        Decides part, role and component.
+    """
+
+    def __init__(self, catalog: Catalog, identity: NodeIdentity, placer: PlacesSeries) -> None:
+        self._catalog = catalog
+        self._identity = identity
+        self._placer = placer
+        self._codes: dict[bytes, int] = {}
+        self._n_refused = 0
+        self._generation = identity.generation
+        self.version = 0
+        self.refused: Counter[str] = Counter()
+        self.keys: list[bytes] = []
+        self.nodes: list[str] = []
+        self.signals: list[Signal] = []
+        self.parts: list[str] = []
+        self._node_ids: dict[str, int] = {}
+        self._signal_ids: dict[tuple[str, str, bool], int] = {}
+        self._part_ids: dict[str, int] = {}
+        self._cell_ids: dict[tuple[int, int, int], int] = {}
+        self._component_ids: dict[tuple[int, str], int] = {}
+        self._series_component = GrowingArray(np.int32)
+        self._component_cell = GrowingArray(np.int32)
+        self._cell_signal = GrowingArray(np.int32)
+        self._cell_node = GrowingArray(np.int32)
+        self._cell_part = GrowingArray(np.int32)
+        self._cell_reduce = GrowingArray(np.int8)
+        self._cell_mean_of = GrowingArray(np.int32)
+        self._cell_first_series = GrowingArray(np.int32)
+        self._component_copies = GrowingArray(np.int32)
+        self._cell_components = GrowingArray(np.int32)
+
+    @property
+    def codes(self) -> dict[bytes, int]:
+        """Label object (JSON bytes) to series number, -1 for "not compared"."""
+        return self._codes
+
+    def add_many(self, keys: Sequence[bytes]) -> None:
+        """Parse new label objects: first let them teach identity, then give each its place.
+
+        A label object that is not a JSON object of strings is refused and counted.
+        """
+        if self._n_refused > MAX_REFUSED:
+            self._forget_refused()
+        parsed: list[tuple[bytes, dict[str, str]]] = []
+        for key in keys:
+            if key in self._codes:
+                continue
+            try:
+                labels = _decode(key)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._refuse(key, "labels are not a JSON object of strings")
+                continue
+            self._identity.learn(labels)
+            parsed.append((key, labels))
+        if self._identity.generation != self._generation:
+            self._generation = self._identity.generation
+            self._replace_all()
+        for key, labels in parsed:
+            if key in self._codes:
+                continue
+            placed = self._placer.place(labels)
+            if isinstance(placed, Refusal):
+                self._refuse(key, placed.reason)
+            else:
+                self._enter(key, self._catalog.by_name[labels["__name__"]], placed)
+
+    def labels_of(self, series: int) -> dict[str, str]:
+        """Label set of a series, parsed anew (for evidence, never per tick)."""
+        return _decode(self.keys[series])
+
+    @property
+    def n_series(self) -> int:
+        """Number of series that are compared."""
+        return len(self.keys)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells, node means included."""
+        return len(self._cell_signal.view)
+
+    @property
+    def series_component(self) -> NDArray[np.int32]:
+        """Component of each series, shape (n_series,)."""
+        return self._series_component.view
+
+    @property
+    def component_cell(self) -> NDArray[np.int32]:
+        """Cell of each component, shape (n_components,)."""
+        return self._component_cell.view
+
+    @property
+    def component_copies(self) -> NDArray[np.int32]:
+        """How many series share each component, shape (n_components,)."""
+        return self._component_copies.view
+
+    @property
+    def cell_components(self) -> NDArray[np.int32]:
+        """How many components each cell has, shape (n_cells,)."""
+        return self._cell_components.view
+
+    @property
+    def cell_signal(self) -> NDArray[np.int32]:
+        """Signal of each cell, shape (n_cells,)."""
+        return self._cell_signal.view
+
+    @property
+    def cell_node(self) -> NDArray[np.int32]:
+        """Node of each cell, shape (n_cells,)."""
+        return self._cell_node.view
+
+    @property
+    def cell_part(self) -> NDArray[np.int32]:
+        """Part of each cell (index into `parts`, 0 is the node itself), shape (n_cells,)."""
+        return self._cell_part.view
+
+    @property
+    def cell_reduce(self) -> NDArray[np.int32]:
+        """How a cell's components are reduced, shape (n_cells,)."""
+        return self._cell_reduce.view
+
+    @property
+    def cell_mean_of(self) -> NDArray[np.int32]:
+        """Node-mean cell that a cell feeds, -1 for none, shape (n_cells,)."""
+        return self._cell_mean_of.view
+
+    @property
+    def cell_first_series(self) -> NDArray[np.int32]:
+        """First series of each cell, -1 for node means, shape (n_cells,)."""
+        return self._cell_first_series.view
+
+    def _refuse(self, key: bytes, reason: str) -> None:
+        self._codes[key] = -1
+        self._n_refused += 1
+        self.refused[reason] += 1
+
+    def _forget_refused(self) -> None:
+        """Drop what is not compared: churning interfaces would fill the memory otherwise."""
+        self._codes = {key: code for key, code in self._codes.items() if code >= 0}
+        self._n_refused = 0
+
+    def _enter(self, key: bytes, spec: MetricSpec, placed: Placement) -> None:
+        series = len(self.keys)
+        self.keys.append(key)
+        self._codes[key] = series
+        self._series_component.append(0)
+        self._place(series, spec, placed)
+
+    def _place(self, series: int, spec: MetricSpec, placed: Placement) -> None:
+        only_node_mean = spec.compare == ("node",) and placed.part != ""
+        by_part = bool(spec.part) and not set(spec.part) <= set(spec.role) and not only_node_mean
+        part, component_key = (
+            ("", f"{placed.part}\x00{placed.component}") if only_node_mean else (placed.part, placed.component)
+        )
+        node = self._number(self._node_ids, self.nodes, placed.node)
+        if not self.parts:
+            self._number(self._part_ids, self.parts, "")
+        part_id = self._number(self._part_ids, self.parts, part)
+        reduce_code = REDUCE_MEAN if only_node_mean else _REDUCE[spec.reduce]
+        signal = self._signal(spec, placed.role, by_part, per_node=False)
+        cell = self._cell(signal, node, part_id, reduce_code, series)
+        if by_part and "node" in spec.compare and self._cell_mean_of.view[cell] < 0:
+            mean_signal = self._signal(spec, placed.role, False, per_node=True)
+            self._cell_mean_of.view[cell] = self._cell(mean_signal, node, 0, REDUCE_MEAN, -1)
+        if reduce_code == REDUCE_LAST:
+            component_key = ""
+        component = self._component_ids.get((cell, component_key))
+        if component is None:
+            component = len(self._component_cell.view)
+            self._component_ids[(cell, component_key)] = component
+            self._component_cell.append(cell)
+            self._component_copies.append(0)
+            self._cell_components.view[cell] += 1
+        self._component_copies.view[component] += 1
+        self._series_component.view[series] = component
+        self.version += 1
+
+    def _signal(self, spec: MetricSpec, role: str, by_part: bool, *, per_node: bool) -> int:
+        key = (spec.name, role, per_node)
+        number = self._signal_ids.get(key)
+        if number is None:
+            number = len(self.signals)
+            self._signal_ids[key] = number
+            self.signals.append(Signal(spec, role, by_part, per_node))
+        return number
+
+    def _cell(self, signal: int, node: int, part: int, reduce_code: int, series: int) -> int:
+        key = (signal, node, part)
+        cell = self._cell_ids.get(key)
+        if cell is None:
+            cell = len(self._cell_signal.view)
+            self._cell_ids[key] = cell
+            self._cell_signal.append(signal)
+            self._cell_node.append(node)
+            self._cell_part.append(part)
+            self._cell_reduce.append(reduce_code)
+            self._cell_mean_of.append(-1)
+            self._cell_first_series.append(series)
+            self._cell_components.append(0)
+        return cell
+
+    def _replace_all(self) -> None:
+        """Give every known series its place again after identity learnt better names.
+
+        Cells of wrong names stay empty; they are few, as names are learnt at the start.
+        """
+        self._component_ids.clear()
+        self._component_cell = GrowingArray(np.int32)
+        self._component_copies = GrowingArray(np.int32)
+        self._cell_components.view[:] = 0
+        for series, key in enumerate(self.keys):
+            labels = _decode(key)
+            placed = self._placer.place(labels)
+            if isinstance(placed, Placement):
+                self._place(series, self._catalog.by_name[labels["__name__"]], placed)
+            else:
+                self._place_nowhere(series)
+        self.version += 1
+
+    def _place_nowhere(self, series: int) -> None:
+        component = len(self._component_cell.view)
+        self._component_cell.append(-1)
+        self._component_copies.append(1)
+        self._series_component.view[series] = component
+
+    @staticmethod
+    def _number(ids: dict[str, int], names: list[str], name: str) -> int:
+        number = ids.get(name)
+        if number is None:
+            number = len(names)
+            ids[name] = number
+            names.append(name)
+        return number
