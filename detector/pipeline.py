@@ -2,89 +2,502 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from grouping.catalog import Catalog
+from grouping.identity import IdentityRules, NodeIdentity
+from grouping.placement import PlacementRules, Placer
+from grouping.pools import PoolRules, Pools, PoolTracker
 from numpy.typing import NDArray
 
+from detector.core import incidents as life
+from detector.core.absence import AbsenceReport, Presence, judge_absence
+from detector.core.conclusion import Evaluation, Teller, common_by_name, step_incidents, verdicts
+from detector.core.continuity import Continuity
+from detector.core.direct import MIN_SEEN, DirectState, step_direct
+from detector.core.fusion import CellWeights, one_sided
+from detector.core.group_events import GroupEvents
+from detector.core.habit import WARM_UP_SAMPLES, Habit
+from detector.core.ingest import CellValues, SeriesState, cell_values, spec_arrays, take_in
+from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, node_scores
 from detector.core.parameters import Parameters
-from detector.outcome import Incident, Outcome
+from detector.core.peers import Floors, RowState, row_stats, scores
+from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
+from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
+from detector.core.window import Window
+from detector.outcome import DataQuality, Incident, Outcome
+from detector.source.base import Batch
+from grouping.index import SeriesIndex
+from grouping.layout import Layout, build_layout
+from grouping.model import Direction, Kind
 
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
-@dataclass(frozen=True, slots=True)
-class SeriesView:
-    """One member of a signal against its peers over the kept window, for plots.
+IDENTITY_METRICS = ("node_uname_info",)
+"""Fetched beside the catalog's metrics because they tell which labels are one machine."""
 
-    Parameters
-    ----------
-    metric, node, part
-        What is shown.
-    labels
-        Role and part labels.
-    times : ndarray of shape (n_ticks,)
-        Epoch seconds.
-    value, median, low, high : ndarray of shape (n_ticks,)
-        The member, the peers' median and the ordinary band; NaN where there is no sample.
-    n_peers
-        Members compared with at the newest tick.
-    """
+SIMILARITY_GATE = 2.0
+"""A member whose distance to its peers over the window is less than this times the usual does not count."""
 
-    metric: str
-    node: str
-    part: str
-    labels: dict[str, str]
-    times: NDArray[np.float64]
-    value: NDArray[np.float64]
-    median: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    n_peers: int
+FORGET_S = 86_400.0
+"""Series gone for longer than this are no longer expected."""
 
+STANDING_S = 3600.0
+"""A deviation that has not made its node a suspect for this long may be learnt as a habit."""
 
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
-    """A peer group as it stands: pool, comparison unit, size, and why it is not judged if so."""
+KNOWN_SHARE = 0.3
+"""Share of its expected cells that must be fresh for a node to be judged."""
 
-    pool: str
-    unit: str
-    n_nodes: int
-    n_members: int
-    n_signals: int
-    undetermined: str
+__all__ = ["GroupSummary", "Pipeline", "SeriesView"]
 
 
 class Pipeline:
     """Samples in, verdicts out; all state of a running detection lives here.
 
     Not thread-safe: one caller at a time. The evaluation time is passed in.
+
+    Parameters
+    ----------
+    catalog
+        What is compared, and how.
+    parameters
+        Knobs of the detection core.
+    identity, placement, pools
+        Rules for node names, parts and pools; None for the defaults.
     """
 
-    parameters: Parameters
+    def __init__(
+        self,
+        catalog: Catalog,
+        parameters: Parameters | None = None,
+        *,
+        identity: IdentityRules | None = None,
+        placement: PlacementRules | None = None,
+        pools: PoolRules | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.parameters = parameters or Parameters()
+        self.identity = NodeIdentity(identity or IdentityRules())
+        self.placer = Placer(catalog, self.identity, placement or PlacementRules())
+        self.interner = SeriesIndex(catalog, self.identity, self.placer)
+        self.pool_tracker = PoolTracker(pools or PoolRules())
+        p = self.parameters
+        self.full_s = max(p.continuity_s, p.continuity_samples * p.step_s)
+        self.n_window = max(8, int(np.ceil(self.full_s / p.step_s)))
+        self.declared: Mapping[str, str] | None = None
+        self.series = SeriesState()
+        self.presence = Presence()
+        self.habit = Habit()
+        self.clock = Continuity()
+        self.node_clock = Continuity()
+        self.direct = DirectState()
+        self.rows = RowState()
+        self.events = GroupEvents()
+        self.window = Window(5 * self.n_window)
+        self.open: dict[str, Incident] = {}
+        self.pools: Pools | None = None
+        self.layout: Layout | None = None
+        self.last_at: float | None = None
+        self._layout_key: tuple[int, bytes] = (-1, b"")
+        self._floors = Floors(np.zeros(0), np.zeros(0))
+        self._weights = CellWeights(np.zeros(0), np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.int64), 0)
+        self._unit_of = {spec.name: spec.unit for spec in catalog.specs}
+        self._targets = sorted({spec.target for spec in catalog.specs})
+        self._exporter_seen = np.zeros((0, 0))
+        self._saved: Snapshot | None = None
+        self._saved_at: dict[str, int] = {}
+        self._saved_direct: dict[int, int] = {}
 
     def names(self) -> list[str]:
         """Metric names to fetch each tick: the catalog's, its aliases and identity metrics."""
-        raise NotImplementedError
+        return sorted({*self.catalog.by_name, *IDENTITY_METRICS})
 
-    def evaluate(self, batch: object, at: float, *, judge: bool = True) -> Outcome:
+    def evaluate(self, batch: Batch, at: float, *, judge: bool = True) -> Outcome:
         """Take in new samples and say what is suspect at `at`.
 
-        With ``judge=False`` signals are learnt and no incident moves (warm-up on past data).
+        Parameters
+        ----------
+        batch
+            Samples since the evaluation before, numbered by `interner`.
+        at
+            Evaluation time, epoch seconds; later than the one before.
+        judge
+            False on past data: signals are learnt and no incident moves.
+
+        Raises
+        ------
+        ValueError
+            When `at` is not after the evaluation before.
         """
-        raise NotImplementedError
+        p = self.parameters
+        if self.last_at is not None and at <= self.last_at:
+            raise ValueError(f"evaluation time {at} is not after the one before, {self.last_at}")
+        dt = p.step_s if self.last_at is None else min(at - self.last_at, p.stale_after_steps * p.step_s)
+        cells = self._take_in(batch, at)
+        self._choose_pools(cells, at)
+        layout, pools = self._arrange()
+        stats = row_stats(cells.value, layout, self._floors, self.rows, min_peers=p.min_peers, dt=dt)
+        z = scores(cells.value, stats, layout)
+        z[self._weights.weight == 0] = np.nan
+        z[pools.in_grace[self.interner.cell_node]] = np.nan
+        self.window.add(at, cells.value, stats, layout)
+        deviation = one_sided(self.habit.excess(z), self._weights.sign)
+        deviating = self.clock.step(
+            deviation, p.z_threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
+        )
+        self._learn(z, deviating, at, dt)
+        direct_score = self._step_direct(layout, cells, at, dt)
+        self._note_exporters(cells.fresh)
+        absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
+        active, common = active_cells(
+            self.clock, deviating, self._weights, self.interner, layout, p, self.full_s
+        )
+        active = self._similar_dropped(active, layout)
+        fused = node_scores(active, self.direct, direct_score, absence, self.interner, len(self._targets))
+        self.last_at = at
+        ev = Evaluation(at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused)
+        return self._conclude(ev, batch, judge=judge)
 
     def groups(self) -> list[GroupSummary]:
         """Peer groups as of the newest evaluation."""
-        raise NotImplementedError
+        if self.layout is None or self.pools is None:
+            return []
+        return group_summaries(self.layout, tuple(self.pools.names), self.parameters.min_peers)
 
     def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
         """Signals of one metric of one node against their peers; empty when unknown."""
-        raise NotImplementedError
+        return series_views(self.interner, self.window.frames(), node, metric, part, limit)
 
     def snapshot(self) -> bytes:
-        """What must survive a restart beyond the incidents: habits, pools, expected series."""
-        raise NotImplementedError
+        """Return what must survive a restart beyond the incidents: habits, pools, expected series."""
+        n = self.interner.n_cells
+        direct = {}
+        for name in ("last", "event_at", "since", "n_events", "base", "event_value", "faulty_s"):
+            direct[f"direct_{name}"] = np.full(n, np.nan)
+            direct[f"direct_{name}"][self.direct.cells] = getattr(self.direct, name)
+        cells = {
+            "offset": self.habit.offset,
+            "spread": self.habit.spread,
+            "n_habit": self.habit.n_seen,
+            "n_fresh": self.presence.n_fresh.astype(np.float64),
+            "last_s": self.presence.last_s,
+            "dwell_s": self.clock.dwell_s,
+            "strength": self.clock.strength,
+            "since": self.clock.since,
+            **direct,
+        }
+        rows = {name: getattr(self.rows, name) for name in ("typical", "tail", "centre", "n_seen")}
+        plain: dict[str, object] = {"pools": self.pool_tracker.dump(), "last_at": self.last_at}
+        return pack(Snapshot(tuple(cell_keys(self.interner)), cells, self.rows.keys, rows, plain))
 
     def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
-        """Continue from a snapshot and the open incidents; returns notes on what could not be used."""
-        raise NotImplementedError
+        """Continue from a snapshot and the open incidents.
+
+        Parameters
+        ----------
+        blob
+            From `snapshot`; None when there is none.
+        incidents
+            Incidents of the store; cleared ones are passed over.
+
+        Returns
+        -------
+        list of str
+            What could not be used, in sentences.
+        """
+        self.open = {i.node: i for i in incidents if i.state != life.CLEARED}
+        if blob is None:
+            return []
+        try:
+            saved = unpack(blob)
+        except (ValueError, zipfile.BadZipFile) as error:
+            return [str(error)]
+        self._saved = saved
+        self._saved_at = {key: i for i, key in enumerate(saved.cell_keys)}
+        self.rows = RowState(saved.row_keys, **saved.rows)
+        pools = saved.plain.get("pools")
+        if isinstance(pools, dict):
+            self.pool_tracker.load(pools)
+        return []
+
+    def _take_in(self, batch: Batch, at: float) -> CellValues:
+        p, index = self.parameters, self.interner
+        if index.take_renamed():
+            self._forget_renamed()
+        spec_arrays(self.series, index)
+        self._grow()
+        first = take_in(
+            self.series,
+            batch.series,
+            batch.ts_ms,
+            batch.values,
+            max_gap_ms=1000.0 * 5 * p.step_s,
+        )
+        stale = p.stale_after_steps * p.step_s
+        cells = cell_values(self.series, index, first, at=at, stale_after_s=stale)
+        self._count_appearances(cells, first)
+        self.presence.see(cells.fresh, at)
+        return cells
+
+    def _count_appearances(self, cells: CellValues, first: NDArray[np.int64]) -> None:
+        """Count the first value of a labelled error counter as a rise: it exists since its first event."""
+        for series in first.tolist():
+            cell = int(self.interner.component_cell[self.interner.series_component[series]])
+            if cell < 0:
+                continue
+            spec = self.interner.signals[self.interner.cell_signal[cell]].spec
+            if spec.kind is Kind.ERROR_COUNTER and spec.sum_over and self._exporter_known()[cell]:
+                cells.rise[cell] += self.series.last_value[series]
+
+    def _grow(self) -> None:
+        """Make room for cells and nodes that the index has gained."""
+        index = self.interner
+        start, size = len(self.habit.n_seen), index.n_cells
+        if start < size:
+            self.habit.grow_to(size)
+            self.clock.grow_to(size)
+            self.presence.grow_to(index)
+            self._extend_weights(start)
+            if self._saved is not None:
+                self._restore_cells(start)
+        self.node_clock.grow_to(len(index.nodes))
+        shape = (len(index.nodes), len(self.presence.exporters))
+        if self._exporter_seen.shape != shape:
+            larger = np.zeros(shape)
+            old = self._exporter_seen
+            larger[: old.shape[0], : old.shape[1]] = old
+            self._exporter_seen = larger
+
+    def _extend_weights(self, start: int) -> None:
+        signals = [self.interner.signals[s] for s in self.interner.cell_signal[start:].tolist()]
+        side = {Direction.BOTH: 0, Direction.ABOVE: 1, Direction.BELOW: -1}
+        weight, sign, target = [], [], []
+        for signal in signals:
+            spec = signal.spec
+            scored = spec.kind in (Kind.GAUGE, Kind.COUNTER) or (
+                spec.fault is not None and spec.fault.on == "rate"
+            )
+            weight.append(spec.weight if scored else 0.0)
+            sign.append(side[spec.direction])
+            target.append(self._targets.index(spec.target))
+        old = self._weights
+        self._weights = CellWeights(
+            np.concatenate([old.weight, np.array(weight, dtype=np.float64)]),
+            np.concatenate([old.sign, np.array(sign, dtype=np.int8)]),
+            np.concatenate([old.target, np.array(target, dtype=np.int64)]),
+            len(self._targets),
+        )
+
+    def _restore_cells(self, start: int) -> None:
+        """Give new cells the memory that a snapshot has of them."""
+        assert self._saved is not None  # noqa: S101  (narrowing for the type checker)
+        keys = cell_keys(self.interner, start)
+        rows = np.array([self._saved_at.get(key, -1) for key in keys], dtype=np.int64)
+        found = np.flatnonzero(rows >= 0)
+        cells, rows = found + start, rows[found]
+        saved = self._saved.cells
+        self.habit.offset[cells] = saved["offset"][rows]
+        self.habit.spread[cells] = saved["spread"][rows]
+        self.habit.n_seen[cells] = saved["n_habit"][rows]
+        self.presence.n_fresh[cells] = saved["n_fresh"][rows].astype(np.int64)
+        self.presence.last_s[cells] = saved["last_s"][rows]
+        self.clock.dwell_s[cells] = saved["dwell_s"][rows]
+        self.clock.strength[cells] = saved["strength"][rows]
+        self.clock.since[cells] = saved["since"][rows]
+        self._saved_direct = {
+            **self._saved_direct,
+            **{int(c): int(r) for c, r in zip(cells.tolist(), rows.tolist(), strict=True)},
+        }
+
+    def _forget_renamed(self) -> None:
+        """Stop expecting cells that lost all their series when a better node name was learnt."""
+        index = self.interner
+        n = len(self.presence.n_fresh)
+        empty = (index.cell_components[:n] == 0) & (index.cell_first_series[:n] >= 0)
+        self.presence.n_fresh[empty] = 0
+
+    def _choose_pools(self, cells: CellValues, at: float) -> None:
+        index = self.interner
+        n_nodes = len(index.nodes)
+        busy = np.array([s.spec.activity and not s.per_node for s in index.signals], dtype=bool)
+        load = np.full(n_nodes, np.nan)
+        if busy.any():
+            told = np.flatnonzero(busy[index.cell_signal] & np.isfinite(cells.value))
+            count = np.bincount(index.cell_node[told], minlength=n_nodes)
+            total = np.bincount(index.cell_node[told], weights=cells.value[told], minlength=n_nodes)
+            load = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        hold = np.array([name in self.open for name in index.nodes], dtype=bool)
+        self.pools = self.pool_tracker.step(index.nodes, load, at, declared=self.declared, hold=hold)
+
+    def _arrange(self) -> tuple[Layout, Pools]:
+        """Return the layout of the present pools, computed anew only when something changed."""
+        assert self.pools is not None  # noqa: S101  (set by `_choose_pools`)
+        key = (self.interner.version, self.pools.pool_of.tobytes())
+        if self.layout is None or key != self._layout_key:
+            self.layout = build_layout(self.interner, self.pools.pool_of, self.pools.names)
+            self._layout_key = key
+            specs = [self.interner.signals[s].spec for s in self.layout.row_signal.tolist()]
+            self._floors = Floors(
+                np.array([spec.floor_abs for spec in specs]), np.array([spec.floor_rel for spec in specs])
+            )
+            self.rows = self.rows.carry_to(self.layout.row_key)
+        return self.layout, self.pools
+
+    def _learn(self, z: FloatArray, deviating: BoolArray, at: float, dt: float) -> None:
+        """Learn habits, but not from nodes under suspicion nor from young deviations."""
+        index = self.interner
+        standing = deviating & (at - self.clock.since > STANDING_S)
+        held = np.array([name in self.open for name in index.nodes], dtype=bool)
+        skip = (deviating & ~standing) | (held[index.cell_node] & deviating)
+        self.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
+
+    def _step_direct(self, layout: Layout, cells: CellValues, at: float, dt: float) -> FloatArray:
+        p = self.parameters
+        before = len(self.direct.cells)
+        score = step_direct(
+            self.direct,
+            self.interner,
+            layout,
+            cells,
+            exporter_known=self._exporter_known(),
+            at=at,
+            dt=dt,
+            continuity_s=self.full_s,
+            hold_s=p.direct_hold_s,
+            group_share=p.group_event_share,
+            group_min=p.group_event_min_nodes,
+            restored=self._direct_memory,
+        )
+        if len(self.direct.cells) > before:
+            self._saved_direct = {}
+        return score
+
+    def _direct_memory(self, cell: int, name: str) -> float | None:
+        """Return what a snapshot knows of a direct cell, None for nothing."""
+        row = self._saved_direct.get(cell)
+        if row is None or self._saved is None:
+            return None
+        return float(self._saved.cells[f"direct_{name}"][row])
+
+    def _exporter_known(self) -> BoolArray:
+        """Cells whose node and exporter have been seen often enough for an appearance to be an event."""
+        if not self._exporter_seen.size:
+            return np.zeros(self.interner.n_cells, dtype=bool)
+        seen = self._exporter_seen[self.interner.cell_node, self.presence.exporter_of]
+        return np.asarray(seen >= MIN_SEEN)
+
+    def _note_exporters(self, fresh: BoolArray) -> None:
+        if not self._exporter_seen.size:
+            return
+        n_exporters = self._exporter_seen.shape[1]
+        key = self.interner.cell_node[fresh].astype(np.int64) * n_exporters + self.presence.exporter_of[fresh]
+        seen = np.bincount(key, minlength=self._exporter_seen.size) > 0
+        self._exporter_seen += seen.reshape(self._exporter_seen.shape)
+
+    def _absence(self, fresh: BoolArray, at: float, *, is_partial: bool) -> AbsenceReport:
+        p = self.parameters
+        if is_partial:
+            return AbsenceReport(silent=np.zeros(len(self.interner.nodes), dtype=bool))
+        return judge_absence(
+            self.presence,
+            self.interner,
+            fresh,
+            at=at,
+            absence_after_s=max(p.absence_after_s, 3 * p.step_s),
+            forget_s=FORGET_S,
+            group_share=p.group_event_share,
+        )
+
+    def _similar_dropped(self, active: ActiveCells, layout: Layout) -> ActiveCells:
+        """Drop cells that are not farther from their peers over the window than is usual."""
+        keep = np.ones(len(active.cell), dtype=bool)
+        strong = np.bincount(active.node, weights=active.score, minlength=len(self.interner.nodes)) >= 1.0
+        for k in np.flatnonzero((active.ramp >= 0.5) & strong[active.node]).tolist():
+            cell = int(active.cell[k])
+            row = int(layout.row_of_cell[cell])
+            if row >= 0:
+                keep[k] = not self.window.similarity(layout, row, cell, self.n_window) < SIMILARITY_GATE
+        return active if keep.all() else active.only(keep)
+
+    def _conclude(self, ev: Evaluation, batch: Batch, *, judge: bool) -> Outcome:
+        p, index = self.parameters, self.interner
+        known, reasons = self._judgeable(ev)
+        instant = np.where(known, ev.scores.instant, np.nan)
+        self.node_clock.step(instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s)
+        decided = decide(ev.scores, self.node_clock, self.full_s)
+        fresh_suspects = decided & ~np.array([self._is_suspect(name) for name in index.nodes], dtype=bool)
+        guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
+        for nodes in guarded.values():
+            decided[nodes[fresh_suspects[nodes]]] = False
+        teller = Teller(index, self.clock, self.direct, self.window, self._unit_of, self.n_window)
+        gone = ev.absence.silent & self._forgotten(ev.at)
+        if judge:
+            frozen = known & ~batch.is_partial if batch.is_partial else known
+            incidents, transitions, told = step_incidents(
+                self.open, ev, teller, decided, frozen, gone, p.clear_after_s
+            )
+        else:
+            incidents, transitions, told = list(self.open.values()), [], {}
+        sizes = {ev.pools.names[k]: int((ev.pools.pool_of == k).sum()) for k in range(len(ev.pools.names))}
+        events = self.events.step(common_by_name(ev.common, guarded, index, ev.pools), ev.at, sizes)
+        undetermined: dict[str, int] = {}
+        for reason in reasons.values():
+            undetermined[reason] = undetermined.get(reason, 0) + 1
+        return Outcome(
+            at=ev.at,
+            verdicts=verdicts(ev, index, self.open, told, reasons, self._unit_of),
+            incidents=tuple(incidents),
+            transitions=tuple(transitions),
+            group_events=tuple(events),
+            data_quality=(*ev.absence.quality, *self._identity_findings(ev.at, batch)),
+            is_partial=batch.is_partial,
+            undetermined=undetermined,
+            n_series=index.n_series,
+            n_cells=index.n_cells,
+            n_groups=len(ev.layout.blocks),
+        )
+
+    def _is_suspect(self, name: str) -> bool:
+        incident = self.open.get(name)
+        return incident is not None and incident.state == life.SUSPECT
+
+    def _forgotten(self, at: float) -> BoolArray:
+        """Nodes of which no cell is expected any more."""
+        n_nodes = len(self.interner.nodes)
+        expected = self.presence.expected(at, FORGET_S)
+        return np.bincount(self.interner.cell_node[expected], minlength=n_nodes) == 0
+
+    def _judgeable(self, ev: Evaluation) -> tuple[BoolArray, dict[int, str]]:
+        """Which nodes have data to be judged by, and why the others are undetermined."""
+        index, n_nodes = self.interner, len(self.interner.nodes)
+        expected = self.presence.expected(ev.at, FORGET_S)
+        had = np.bincount(index.cell_node[expected], minlength=n_nodes)
+        here = np.bincount(index.cell_node[expected & ev.cells.fresh], minlength=n_nodes)
+        known = here >= np.maximum(KNOWN_SHARE * had, 1)
+        for item in ev.absence.absent:
+            known[item.node] = True
+        warm = (self.habit.n_seen >= WARM_UP_SAMPLES) & (self._weights.weight > 0)
+        learnt = np.bincount(index.cell_node[warm], minlength=n_nodes) > 0
+        sizes = np.bincount(ev.pools.pool_of[ev.pools.pool_of >= 0], minlength=len(ev.pools.names))
+        reasons: dict[int, str] = {}
+        for node in range(n_nodes):
+            pool = int(ev.pools.pool_of[node])
+            if not known[node]:
+                reasons[node] = "no data"
+            elif pool < 0:
+                reasons[node] = "in no pool"
+            elif sizes[pool] < self.parameters.min_peers:
+                reasons[node] = f"fewer than {self.parameters.min_peers} peers"
+            elif ev.pools.in_grace[node]:
+                reasons[node] = "joined its pool a moment ago"
+            elif not learnt[node]:
+                reasons[node] = "too few samples"
+        return known, reasons
+
+    def _identity_findings(self, at: float, batch: Batch) -> list[DataQuality]:
+        found = [DataQuality("identity_conflict", "", at, str(c)) for c in self.identity.conflicts()]
+        found.extend(DataQuality("source", "", at, note) for note in batch.notes)
+        return found

@@ -88,6 +88,7 @@ class SeriesIndex:
         self._placer = placer
         self._codes: dict[bytes, int] = {}
         self._n_refused = 0
+        self._renamed = False
         self._generation = identity.generation
         self.version = 0
         self.refused: Counter[str] = Counter()
@@ -145,6 +146,11 @@ class SeriesIndex:
                 self._refuse(key, placed.reason)
             else:
                 self._enter(key, self._catalog.by_name[labels["__name__"]], placed)
+
+    def take_renamed(self) -> bool:
+        """Tell once whether series were moved to better node names since the last call."""
+        renamed, self._renamed = self._renamed, False
+        return renamed
 
     def labels_of(self, series: int) -> dict[str, str]:
         """Label set of a series, parsed anew (for evidence, never per tick)."""
@@ -231,7 +237,9 @@ class SeriesIndex:
         only_node_mean = spec.compare == ("node",) and placed.part != ""
         by_part = bool(spec.part) and not set(spec.part) <= set(spec.role) and not only_node_mean
         part, component_key = (
-            ("", f"{placed.part}\x00{placed.component}") if only_node_mean else (placed.part, placed.component)
+            ("", f"{placed.part}\x00{placed.component}")
+            if only_node_mean
+            else (placed.part, placed.component)
         )
         node = self._number(self._node_ids, self.nodes, placed.node)
         if not self.parts:
@@ -296,6 +304,7 @@ class SeriesIndex:
                 self._place(series, self._catalog.by_name[labels["__name__"]], placed)
             else:
                 self._place_nowhere(series)
+        self._renamed = True
         self.version += 1
 
     def _place_nowhere(self, series: int) -> None:

@@ -69,6 +69,8 @@ class Layout:
         What each row holds.
     row_members : ndarray of shape (n_rows,), int64
         Number of cells in each row.
+    row_nodes : ndarray of shape (n_rows,), int64
+        Number of different nodes in each row.
     row_key
         Text name of each row that outlives a new layout: pool, metric, role, slot.
     """
@@ -79,6 +81,7 @@ class Layout:
     row_signal: IntArray
     row_pool: IntArray
     row_members: IntArray
+    row_nodes: IntArray
     row_key: tuple[str, ...]
 
 
@@ -135,6 +138,7 @@ class _Builder:
         self._row_slot: list[IntArray] = []
         self._row_pool: list[IntArray] = []
         self._row_members: list[IntArray] = []
+        self._row_nodes: list[IntArray] = []
         self._n_rows = 0
         self._row = np.full(len(self._signal), -1, dtype=np.int64)
         self._slot_row = np.full(len(self._signal), -1, dtype=np.int64)
@@ -171,6 +175,8 @@ class _Builder:
         self._row_slot.append(rows % n_parts if by_slot else np.zeros_like(rows))
         self._row_pool.append(np.full(len(rows), pool, dtype=np.int64))
         self._row_members.append(np.bincount(row_index, minlength=len(rows)))
+        pairs = np.unique(row_index * (len(self._index.nodes) + 1) + node)
+        self._row_nodes.append(np.bincount(pairs // (len(self._index.nodes) + 1), minlength=len(rows)))
         self._n_rows += len(rows)
 
     def finish(self) -> Layout:
@@ -181,7 +187,15 @@ class _Builder:
         row_pool = np.concatenate(self._row_pool or empty)
         signals, parts = self._index.signals, self._index.parts
         keys = tuple(
-            "\x00".join((self._names[p], signals[s].spec.name, signals[s].role, str(int(signals[s].per_node)), parts[k]))
+            "\x00".join(
+                (
+                    self._names[p],
+                    signals[s].spec.name,
+                    signals[s].role,
+                    str(int(signals[s].per_node)),
+                    parts[k],
+                )
+            )
             for s, k, p in zip(row_signal.tolist(), row_slot.tolist(), row_pool.tolist(), strict=True)
         )
         return Layout(
@@ -191,5 +205,6 @@ class _Builder:
             row_signal=row_signal,
             row_pool=row_pool,
             row_members=np.concatenate(self._row_members or empty),
+            row_nodes=np.concatenate(self._row_nodes or empty),
             row_key=keys,
         )

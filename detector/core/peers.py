@@ -67,7 +67,11 @@ class RowState:
         source = np.array([old.get(key, -1) for key in keys], dtype=np.int64)
         known = source >= 0
         fresh = RowState(
-            keys, np.full(len(keys), np.nan), np.ones(len(keys)), np.full(len(keys), np.nan), np.zeros(len(keys))
+            keys,
+            np.full(len(keys), np.nan),
+            np.ones(len(keys)),
+            np.full(len(keys), np.nan),
+            np.zeros(len(keys)),
         )
         for name in ("typical", "tail", "centre", "n_seen"):
             getattr(fresh, name)[known] = getattr(self, name)[source[known]]
@@ -175,7 +179,7 @@ def _middle(ordered: FloatArray, count: NDArray[np.int64]) -> FloatArray:
 
 
 def _expected_outer(count: NDArray[np.int64]) -> FloatArray:
-    """Expected absolute z of the member of rank ``count - TAIL_RANK`` for normal data (Blom 1958)."""
+    """Return the expected absolute z of the member of rank ``count - TAIL_RANK`` of normal data (Blom 1958)."""
     n = np.maximum(count, 2 * TAIL_RANK + 2).astype(np.float64)
     p = (n - TAIL_RANK - 0.375) / (n + 0.25)
     return np.asarray(norm.ppf(0.5 + p / 2.0), dtype=np.float64)
@@ -205,7 +209,12 @@ def _small_group(count: NDArray[np.int64], n_seen: FloatArray) -> FloatArray:
 
 
 def _remember(
-    memory: RowState, judged: NDArray[np.bool_], median: FloatArray, sigma: FloatArray, excess: FloatArray, dt: float
+    memory: RowState,
+    judged: NDArray[np.bool_],
+    median: FloatArray,
+    sigma: FloatArray,
+    excess: FloatArray,
+    dt: float,
 ) -> None:
     first = judged & (memory.n_seen == 0)
     memory.typical[first] = sigma[first]
@@ -237,7 +246,9 @@ def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
         return whole
     slot = _against(values, stats, layout.slot_row_of_cell)
     both = np.isfinite(whole) & np.isfinite(slot)
-    agreed = np.where(np.sign(whole) == np.sign(slot), np.sign(whole) * np.minimum(np.abs(whole), np.abs(slot)), 0.0)
+    agreed = np.where(
+        np.sign(whole) == np.sign(slot), np.sign(whole) * np.minimum(np.abs(whole), np.abs(slot)), 0.0
+    )
     return np.where(both, agreed, np.where(np.isfinite(whole), whole, slot))
 
 

@@ -1,0 +1,268 @@
+"""Signals that speak for themselves: error counters that rise and states with a fault value.
+
+A level or a code that stands still is no event: only a rise, a change, or a fault value that
+the peers do not share. Codes such as XIDs stay in their metric for days, so their *change* counts
+and expires after a quiet time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.ingest import CellValues
+from grouping.index import SeriesIndex
+from grouping.layout import Layout
+from grouping.model import FaultRule, Severity
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+BASE_SCORE = {Severity.CRITICAL: 1.5, Severity.ERROR: 0.7, Severity.WARNING: 0.25, Severity.INFO: 0.0}
+"""Share of the node threshold that one event of each severity is worth."""
+
+REPEAT_SHARE = 0.3
+"""What each further evaluation with an event adds, as a share of the base."""
+
+REPEAT_LIMIT = 2.0
+"""Repeats never make more than this of the base."""
+
+LASTING_ERROR = 1.6
+"""An error state that lasts for the full continuity is worth this times its base."""
+
+NEIGHBOUR_S = 300.0
+"""Events of one kind on many nodes within this time are one common event."""
+
+MIN_SEEN = 2
+"""Evaluations for which a cell's exporter must have been seen before an appearance is an event."""
+
+
+@dataclass(slots=True)
+class DirectState:
+    """Memory of the direct layer, one entry per direct cell (see `cells`).
+
+    Parameters
+    ----------
+    cells : ndarray of shape (n,)
+        Cells of error counters and states.
+    last : ndarray of shape (n,)
+        Newest value seen of a state, NaN before the first.
+    event_at, since : ndarray of shape (n,)
+        Epoch seconds of the newest and the first event still held, NaN for none.
+    n_events : ndarray of shape (n,)
+        Evaluations with an event within the hold.
+    base : ndarray of shape (n,)
+        Worth of the strongest event held.
+    event_value : ndarray of shape (n,)
+        Code, value or sum of rises of the held event.
+    faulty_s : ndarray of shape (n,)
+        Seconds for which a state has had its fault value.
+    """
+
+    cells: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    last: FloatArray = field(default_factory=lambda: np.zeros(0))
+    event_at: FloatArray = field(default_factory=lambda: np.zeros(0))
+    since: FloatArray = field(default_factory=lambda: np.zeros(0))
+    n_events: FloatArray = field(default_factory=lambda: np.zeros(0))
+    base: FloatArray = field(default_factory=lambda: np.zeros(0))
+    event_value: FloatArray = field(default_factory=lambda: np.zeros(0))
+    faulty_s: FloatArray = field(default_factory=lambda: np.zeros(0))
+    rule: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    value_rules: list[tuple[FaultRule, IntArray]] = field(default_factory=list)
+    n_indexed: int = 0
+
+
+_RULES = {"rise": 0, "rate": 1, "value": 2, "change": 3}
+
+
+Memory = Callable[[int, str], float | None]
+"""Gives what is remembered of a cell's field from before a restart, None for nothing."""
+
+_REMEMBERED = ("last", "event_at", "since", "n_events", "base", "event_value", "faulty_s")
+
+
+def _extend(state: DirectState, index: SeriesIndex, restored: Memory) -> None:
+    """Add the direct cells that the index has gained."""
+    start, size = state.n_indexed, index.n_cells
+    if start == size:
+        return
+    state.n_indexed = size
+    new: list[int] = []
+    rules: list[int] = []
+    by_rule: dict[int, tuple[FaultRule, list[int]]] = {}
+    for cell in range(start, size):
+        signal = index.signals[index.cell_signal[cell]]
+        if signal.spec.fault is not None and not signal.per_node:
+            if signal.spec.fault.on == "value":
+                by_rule.setdefault(id(signal.spec.fault), (signal.spec.fault, []))[1].append(
+                    len(state.cells) + len(new)
+                )
+            new.append(cell)
+            rules.append(_RULES[signal.spec.fault.on])
+    if not new:
+        return
+    state.value_rules.extend((rule, np.array(members, dtype=np.int64)) for rule, members in by_rule.values())
+    n = len(new)
+    state.cells = np.concatenate([state.cells, np.array(new, dtype=np.int64)])
+    state.rule = np.concatenate([state.rule, np.array(rules, dtype=np.int8)])
+    for name, fill in (("last", np.nan), ("event_at", np.nan), ("since", np.nan)):
+        setattr(state, name, np.concatenate([getattr(state, name), np.full(n, fill)]))
+    for name in ("n_events", "base", "event_value", "faulty_s"):
+        setattr(state, name, np.concatenate([getattr(state, name), np.zeros(n)]))
+    for k, cell in enumerate(new, start=len(state.cells) - n):
+        for name in _REMEMBERED:
+            remembered = restored(cell, name)
+            if remembered is not None:
+                getattr(state, name)[k] = remembered
+
+
+def severity_of(index: SeriesIndex, cell: int, value: float) -> Severity:
+    """Return what a value or a rise of a direct cell is worth."""
+    rule = index.signals[index.cell_signal[cell]].spec.fault
+    if rule is None:
+        return Severity.INFO
+    if rule.on in ("value", "change"):
+        if value in rule.healthy:
+            return Severity.INFO
+        return rule.severities.get(value, rule.severity)
+    return rule.severity
+
+
+def step_direct(
+    state: DirectState,
+    index: SeriesIndex,
+    layout: Layout,
+    cells: CellValues,
+    *,
+    exporter_known: BoolArray,
+    at: float,
+    dt: float,
+    continuity_s: float,
+    hold_s: float,
+    group_share: float,
+    group_min: int,
+    restored: Memory = lambda cell, name: None,
+) -> FloatArray:
+    """Advance the direct layer by one evaluation.
+
+    Parameters
+    ----------
+    state
+        Changed in place.
+    cells
+        Values, rises and appearances of this evaluation.
+    exporter_known : ndarray of shape (n_cells,), bool
+        True where the cell's node and exporter had been seen before, so that an
+        appearance is an event and not a start.
+    at, dt
+        Evaluation time and seconds since the one before.
+    continuity_s, hold_s, group_share, group_min
+        See `Parameters`.
+    restored
+        Memory from before a restart, asked once per new cell.
+
+    Returns
+    -------
+    ndarray of shape (n_direct_cells,)
+        Evidence of each direct cell on the scale of the node threshold; parallel to `state.cells`.
+    """
+    _extend(state, index, restored)
+    mine = state.cells
+    if not len(mine):
+        return np.zeros(0)
+    value, fresh = cells.value[mine], cells.fresh[mine] & np.isfinite(cells.value[mine])
+    rise = cells.rise[mine]
+    known = exporter_known[mine]
+    seen_before = np.isfinite(state.last)
+    first_code = cells.appeared[mine] & known & ~seen_before & (state.rule == 3)
+    changed = fresh & (state.rule == 3) & (seen_before & (value != state.last) | first_code)
+    risen = (rise > 0) & (state.rule == 0)
+    _expire(state, at, hold_s)
+    for k in np.flatnonzero(changed | risen).tolist():
+        _record(
+            state, index, k, float(value[k]) if changed[k] else float(rise[k]), at, is_rise=bool(risen[k])
+        )
+    levels = _levels(state, index, value, fresh, dt)
+    held = np.isfinite(state.event_at)
+    repeat = np.minimum(1.0 + REPEAT_SHARE * np.maximum(state.n_events - 1, 0), REPEAT_LIMIT)
+    score = np.where(held, state.base * repeat, 0.0)
+    lasting = np.minimum(state.faulty_s / continuity_s, 1.0)
+    ramp = np.where(levels >= BASE_SCORE[Severity.CRITICAL], 1.0, LASTING_ERROR * lasting)
+    confirmed = state.faulty_s >= 2 * dt
+    score = np.maximum(score, np.where((levels > 0) & confirmed, levels * ramp, 0.0))
+    begun = (levels > 0) & np.isnan(state.since)
+    state.since[begun] = at
+    state.last = np.where(fresh, value, state.last)
+    return _without_common(
+        state,
+        index,
+        layout,
+        score,
+        held & (at - state.event_at <= NEIGHBOUR_S) | (levels > 0),
+        group_share,
+        group_min,
+    )
+
+
+def _expire(state: DirectState, at: float, hold_s: float) -> None:
+    over = np.isfinite(state.event_at) & (at - state.event_at > hold_s)
+    state.event_at[over] = np.nan
+    state.n_events[over] = 0.0
+    state.base[over] = 0.0
+    state.event_value[over] = 0.0
+    state.since[over | (np.isnan(state.event_at) & (state.faulty_s == 0))] = np.nan
+
+
+def _record(
+    state: DirectState, index: SeriesIndex, k: int, number: float, at: float, *, is_rise: bool
+) -> None:
+    base = BASE_SCORE[severity_of(index, int(state.cells[k]), number)]
+    if base <= 0.0:
+        return
+    if base >= state.base[k] or is_rise:
+        state.event_value[k] = state.event_value[k] + number if is_rise else number
+        state.base[k] = max(base, state.base[k])
+    state.event_at[k] = at
+    state.n_events[k] += 1
+    if np.isnan(state.since[k]):
+        state.since[k] = at
+
+
+def _levels(
+    state: DirectState, index: SeriesIndex, value: FloatArray, fresh: BoolArray, dt: float
+) -> FloatArray:
+    """Worth of states that have a fault value now; advances `faulty_s`."""
+    levels = np.zeros(len(value))
+    for rule, members in state.value_rules:
+        odd = members[fresh[members] & ~np.isin(value[members], rule.healthy)]
+        for k in odd.tolist():
+            levels[k] = BASE_SCORE[severity_of(index, int(state.cells[k]), float(value[k]))]
+    judged = fresh & (state.rule == 2)
+    state.faulty_s = np.where(judged, np.where(levels > 0, state.faulty_s + dt, 0.0), state.faulty_s)
+    return levels
+
+
+def _without_common(
+    state: DirectState,
+    index: SeriesIndex,
+    layout: Layout,
+    score: FloatArray,
+    active: BoolArray,
+    share: float,
+    least: int,
+) -> FloatArray:
+    """Take away what many nodes of a group show at once, unless it is critical hardware."""
+    rows = layout.row_of_cell[state.cells]
+    counted = active & (rows >= 0) & (score > 0)
+    if not counted.any():
+        return score
+    pairs = np.unique(np.stack([rows[counted], index.cell_node[state.cells[counted]]]), axis=1)
+    nodes_in_row = np.bincount(pairs[0], minlength=len(layout.row_nodes))
+    common = (nodes_in_row >= least) & (nodes_in_row >= share * layout.row_nodes)
+    critical = state.base >= BASE_SCORE[Severity.CRITICAL]
+    drop = (rows >= 0) & common[np.maximum(rows, 0)] & ~critical
+    return np.where(drop, 0.0, score)

@@ -1,0 +1,168 @@
+"""Turns numbers into evidence that an engineer can argue with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.direct import DirectState, severity_of
+from detector.core.peers import RowStats
+from detector.outcome import Evidence, Layer
+from grouping.index import SeriesIndex
+from grouping.layout import Layout
+from grouping.model import Kind
+
+FloatArray = NDArray[np.float64]
+
+BAND_SIGMAS = 3.0
+"""Half-width of the ordinary band shown with evidence, in robust standard deviations."""
+
+MANY_PARTS = 3
+"""From this many parts of one unit on, the evidence names them together."""
+
+
+def labels_of(index: SeriesIndex, cell: int) -> dict[str, str]:
+    """Role and part labels of a cell's signal, as found in the database."""
+    signal = index.signals[index.cell_signal[cell]]
+    first = int(index.cell_first_series[cell])
+    if first < 0:
+        return dict(zip(signal.spec.role, signal.role.split("|"), strict=False)) if signal.role else {}
+    found = index.labels_of(first)
+    names: list[str] = []
+    for name in (*signal.spec.role, *signal.spec.part):
+        names.extend(name.split("|"))
+    single = signal.spec.compare == ("node",) and signal.spec.part
+    wanted = signal.spec.role if single else names
+    return {name: found[name] for name in wanted if name in found}
+
+
+def peer_evidence(
+    index: SeriesIndex,
+    layout: Layout,
+    stats: RowStats,
+    values: FloatArray,
+    cell: int,
+    *,
+    score: float,
+    strength: float,
+    since: float,
+    at: float,
+    similarity: float | None,
+) -> Evidence:
+    """Describe one deviating cell."""
+    signal = index.signals[index.cell_signal[cell]]
+    spec = signal.spec
+    row = int(layout.row_of_cell[cell])
+    row = row if row >= 0 else int(layout.slot_row_of_cell[cell])
+    median, scale, n = float(stats.median[row]), float(stats.scale[row]), int(stats.n_valid[row])
+    value = float(values[cell]) if np.isfinite(values[cell]) else None
+    known = np.isfinite(median) and np.isfinite(scale)
+    band = (median - BAND_SIGMAS * scale, median + BAND_SIGMAS * scale) if known else None
+    per_second = "/s" if spec.kind in (Kind.COUNTER, Kind.ERROR_COUNTER) else ""
+    shown = "no value now" if value is None else f"{_number(value)} {spec.measure}{per_second}"
+    peers = f"peers {_number(median)}" if known else "peers unknown"
+    side = "above" if strength > 0 else "below"
+    text = (
+        f"{shown}, {peers} (n={n}): {abs(strength):.1f} robust deviations {side} for {_minutes(at - since)}"
+    )
+    if signal.per_node:
+        text = f"mean over the node's parts {text}"
+    if similarity is not None:
+        text += f"; distance to peers {similarity:.1f} times the usual"
+    return Evidence(
+        metric=spec.name,
+        labels=labels_of(index, cell),
+        part=index.parts[index.cell_part[cell]],
+        layer=Layer.PEER,
+        reason=text,
+        score=round(score, 3),
+        value=value,
+        peer_median=median if known else None,
+        band=band,
+        since=since,
+        n_peers=max(0, n - 1),
+        target=spec.target,
+    )
+
+
+def direct_evidence(
+    index: SeriesIndex,
+    layout: Layout,
+    stats: RowStats,
+    values: FloatArray,
+    state: DirectState,
+    k: int,
+    score: float,
+) -> Evidence:
+    """Describe one direct signal."""
+    cell = int(state.cells[k])
+    spec = index.signals[index.cell_signal[cell]].spec
+    rule = spec.fault
+    event = float(state.event_value[k])
+    held = bool(np.isfinite(state.event_at[k]))
+    number = event if held else float(state.last[k])
+    severity = severity_of(index, cell, number)
+    if held and rule is not None and rule.on == "rise":
+        text = f"rose by {_number(event)} ({severity})"
+        if state.n_events[k] > 1:
+            text += f" in {int(state.n_events[k])} evaluations"
+    elif "XID" in spec.name:
+        text = f"XID {event:.0f} appeared ({severity})"
+    else:
+        text = f"state {_number(number)} is a fault value ({severity})"
+    row = int(layout.row_of_cell[cell])
+    median = float(stats.median[row]) if row >= 0 else float("nan")
+    since = float(state.since[k]) if np.isfinite(state.since[k]) else float(state.event_at[k])
+    return Evidence(
+        metric=spec.name,
+        labels=labels_of(index, cell),
+        part=index.parts[index.cell_part[cell]],
+        layer=Layer.DIRECT,
+        reason=text,
+        score=round(score, 3),
+        value=number if np.isfinite(number) else None,
+        peer_median=median if np.isfinite(median) else None,
+        band=None,
+        since=since,
+        n_peers=max(0, int(layout.row_members[row]) - 1) if row >= 0 else 0,
+        target=spec.target,
+    )
+
+
+def common_part(evidence: Sequence[Evidence], units: Mapping[str, str]) -> str:
+    """Name the part that ranked evidence points to.
+
+    Parameters
+    ----------
+    evidence
+        Strongest first.
+    units
+        Comparison unit of each metric.
+
+    Returns
+    -------
+    str
+        One part; ``"4 gpu parts"`` when the strongest evidence spreads over several parts of
+        one unit; empty when it is about the node itself.
+    """
+    if not evidence or not evidence[0].part:
+        return ""
+    unit = units.get(evidence[0].metric, "")
+    weight: Counter[str] = Counter()
+    for item in evidence:
+        if item.part and units.get(item.metric, "") == unit and item.score >= 0.5 * evidence[0].score:
+            weight[item.part] += 1
+    if len(weight) >= MANY_PARTS:
+        return f"{len(weight)} {unit} parts"
+    return evidence[0].part
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,132 @@
+"""From deviating cells to one score per node: correlated signals count once, no sensor decides by size.
+
+Within a monitored target (GPU, NFS ...) the strongest signal counts, a little more when
+others agree; across targets the scores add. A signal's score is capped, so a sensor stuck at
+a huge value is worth no more than a clear deviation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+CELL_CAP = 4.0
+"""A cell's score is at most this many thresholds."""
+
+TARGET_CAP = 2.0
+"""One monitored target is worth at most this; two thresholds of one target alone decide."""
+
+AGREEMENT = 0.15
+"""What each further deviating signal of a target adds, as a share, up to `AGREEMENT_LIMIT` signals."""
+
+AGREEMENT_LIMIT = 4
+
+TARGET_SHARE = 0.5
+"""Share of the node threshold that a target at its plain threshold is worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellWeights:
+    """Constants of each cell for fusion.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (n_cells,)
+        Share of a full vote.
+    sign : ndarray of shape (n_cells,), int8
+        +1 when only a value above the peers is worse, -1 for below, 0 for both.
+    target : ndarray of shape (n_cells,), int64
+        Number of the monitored target.
+    n_targets
+        Number of targets.
+    """
+
+    weight: FloatArray
+    sign: NDArray[np.int8]
+    target: IntArray
+    n_targets: int
+
+
+def one_sided(score: FloatArray, sign: NDArray[np.int8]) -> FloatArray:
+    """Return scores with deviations to the better side set to 0; NaN stays NaN."""
+    better = (sign != 0) & (score * sign < 0)
+    return np.where(better, 0.0, score)
+
+
+def common_rows(
+    active: IntArray, rows: IntArray, nodes: IntArray, row_nodes: IntArray, *, share: float, least: int
+) -> BoolArray:
+    """Say in which rows so many nodes deviate together that nobody is to blame.
+
+    Parameters
+    ----------
+    active : ndarray of shape (n_active,)
+        Deviating cells.
+    rows, nodes : ndarray of shape (n_cells,)
+        Row and node of every cell.
+    row_nodes : ndarray of shape (n_rows,)
+        Nodes in each row.
+    share, least
+        Both must be reached.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,), bool
+    """
+    common = np.zeros(len(row_nodes), dtype=bool)
+    placed = active[rows[active] >= 0]
+    if not len(placed):
+        return common
+    n_nodes = int(nodes.max()) + 1
+    pairs = np.unique(rows[placed] * n_nodes + nodes[placed])
+    deviating = np.bincount(pairs // n_nodes, minlength=len(row_nodes))
+    return np.asarray((deviating >= least) & (deviating >= share * row_nodes))
+
+
+def cell_scores(strength: FloatArray, weight: FloatArray, threshold: float) -> FloatArray:
+    """Return capped scores of deviating cells on the scale where 1 is the cell threshold.
+
+    Parameters
+    ----------
+    strength, weight : ndarray of shape (n_active,)
+        Smoothed signed deviation and share of a vote.
+    threshold
+        Score at which a cell deviates.
+    """
+    return np.minimum(np.abs(strength) / threshold, CELL_CAP) * weight
+
+
+def fuse(
+    score: FloatArray, node: IntArray, target: IntArray, signal: IntArray, *, n_nodes: int, n_targets: int
+) -> FloatArray:
+    """Combine the scores of deviating cells to one score per node.
+
+    Parameters
+    ----------
+    score, node, target, signal : ndarray of shape (n_active,)
+        Score, node, target and signal of each deviating cell.
+    n_nodes, n_targets
+        Sizes.
+
+    Returns
+    -------
+    ndarray of shape (n_nodes,)
+        On the scale where 1 is the node threshold; 0 for nodes without deviating cells.
+    """
+    if not len(score):
+        return np.zeros(n_nodes)
+    key = node * n_targets + target
+    strongest = np.zeros(n_nodes * n_targets)
+    np.maximum.at(strongest, key, score)
+    n_signals = int(signal.max()) + 1
+    different = np.unique(key * n_signals + signal) // n_signals
+    agreeing = np.bincount(different, minlength=n_nodes * n_targets)
+    bonus = 1.0 + AGREEMENT * np.clip(agreeing - 1, 0, AGREEMENT_LIMIT)
+    per_target = np.minimum(strongest * bonus, TARGET_CAP)
+    return np.asarray(TARGET_SHARE * per_target.reshape(n_nodes, n_targets).sum(axis=1))

@@ -1,0 +1,87 @@
+"""The last few evaluations, kept for similarity and for plots."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.peers import RowStats
+from detector.core.similarity import distance_ratio, mean_distances
+from grouping.layout import Layout
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One evaluation: values of all cells, and medians and scales of all rows."""
+
+    at: float
+    values: NDArray[np.float32]
+    median: FloatArray
+    scale: FloatArray
+    layout: Layout
+
+
+class Window:
+    """The newest frames, oldest first.
+
+    Parameters
+    ----------
+    n_kept
+        How many are kept.
+    """
+
+    def __init__(self, n_kept: int) -> None:
+        self._frames: deque[Frame] = deque(maxlen=n_kept)
+        self._order: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._sorted_rows: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._ordered_layout: Layout | None = None
+
+    def add(self, at: float, values: FloatArray, stats: RowStats, layout: Layout) -> None:
+        """Keep one evaluation."""
+        with np.errstate(over="ignore"):
+            small = values.astype(np.float32)
+        self._frames.append(Frame(at, small, stats.median, stats.scale, layout))
+
+    def frames(self) -> list[Frame]:
+        """Kept frames, oldest first."""
+        return list(self._frames)
+
+    def members(self, layout: Layout, row: int) -> NDArray[np.int64]:
+        """Cells of one row."""
+        if self._ordered_layout is not layout:
+            self._order = np.argsort(layout.row_of_cell, kind="stable")
+            self._sorted_rows = layout.row_of_cell[self._order]
+            self._ordered_layout = layout
+        low, high = np.searchsorted(self._sorted_rows, [row, row + 1])
+        return self._order[low:high]
+
+    def similarity(self, layout: Layout, row: int, cell: int, n_frames: int) -> float:
+        """Return a member's mean distance to its peers over the window, relative to what is usual.
+
+        Parameters
+        ----------
+        layout, row, cell
+            Group and member.
+        n_frames
+            How many of the newest frames count.
+
+        Returns
+        -------
+        float
+            1 is usual; NaN when the member or the group has no values.
+        """
+        members = self.members(layout, row)
+        recent = list(self._frames)[-n_frames:]
+        size = int(members.max()) + 1 if len(members) else 0
+        rows = [frame.values[members].astype(np.float64) for frame in recent if len(frame.values) >= size]
+        if not rows or len(members) < 3:
+            return float("nan")
+        distances = mean_distances(np.array(rows))
+        ratio = distance_ratio(distances, max(float(np.nan_to_num(recent[-1].scale[row], nan=1e-12)), 1e-12))
+        found = ratio[np.searchsorted(members, cell)]
+        return float(found)
