@@ -120,6 +120,8 @@ class MetricSpec:
         True when 0 means "the reading failed" (0 degrees, 0 watts).
     valid_min, valid_max
         Samples outside are dropped and counted.
+    weight
+        Share of a full vote that its deviation has, 0 to 1; 0 is shown and never evidence.
     """
 
     name: str
@@ -146,6 +148,7 @@ class MetricSpec:
     zero_is_missing: bool = False
     valid_min: float = float("-inf")
     valid_max: float = float("inf")
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
