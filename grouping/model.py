@@ -121,7 +121,8 @@ class MetricSpec:
     valid_min, valid_max
         Samples outside are dropped and counted.
     weight
-        Share of a full vote that its deviation has, 0 to 1; 0 is shown and never evidence.
+        Share of a full vote that a deviation from the peers has, 0 to 1; 0 is shown and never
+        counted. What `fault` says does not depend on it.
     """
 
     name: str
