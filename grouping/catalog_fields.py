@@ -201,8 +201,9 @@ def build_spec(entry: Value, arguments: Mapping[str, Any], own: Mapping[str, Val
     for field in REQUIRED:
         if field not in arguments:
             fail(field, "is missing")
-    if not arguments.get("floor_abs") and not arguments.get("floor_rel"):
-        fail("floor_abs", "is missing: without it (or floor_rel) equal peers would have no scale")
+    if not arguments.get("floor_abs"):
+        problem = "must be more than 0" if "floor_abs" in arguments else "is missing"
+        fail("floor_abs", f"{problem}: peers that are all 0 would have no scale")
     spec = MetricSpec(**{"floor_rel": 0.0, **arguments})
     keys = {label for name in spec.part for label in name.split("|")} | set(spec.role)
     _check_labels(spec, keys, fail)
