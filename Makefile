@@ -1,0 +1,47 @@
+# Two commands matter: `make run` and `make test`. Every target is one plain command, usable without make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DEBIAN := victoria-metrics prometheus prometheus-node-exporter
+
+.PHONY: run test check format bench golden servers clean
+
+run: $(VENV)/.installed  ## the service on a recorded incident, played as if live
+	$(BIN)/oddnode demo
+
+test: $(VENV)/.dev servers check  ## everything CI runs
+	$(BIN)/pytest -n 2
+
+check: $(VENV)/.dev  ## style, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev servers  ## writes benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks.run
+
+servers:  ## real servers for the tests, from Debian, when we may install them
+	@missing=""; for s in victoria-metrics vmagent vmauth prometheus promtool prometheus-node-exporter; do \
+	  command -v $$s >/dev/null || missing="$$missing $$s"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(DEBIAN); \
+	  else echo "missing for the server tests:$$missing (Debian packages: $(DEBIAN)); those tests will fail"; fi; fi
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
