@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import time
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -197,6 +200,34 @@ def test_a_catalog_does_not_change(catalog: Catalog) -> None:
 def test_the_explicit_path_comes_first(tmp_path: Path) -> None:
     assert find_catalog(tmp_path / "mine.yaml") == tmp_path / "mine.yaml"
     assert find_catalog().name == "metric_catalog.yaml"
+
+
+def test_an_installed_package_uses_the_copy_it_was_shipped_with(tmp_path: Path) -> None:
+    # What a wheel installs: the packages side by side, the catalog inside one of them.
+    checkout = find_catalog().parent
+    shutil.copytree(
+        checkout / "grouping", tmp_path / "grouping", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (tmp_path / "detector" / "_data").mkdir(parents=True)
+    shutil.copy(find_catalog(), tmp_path / "detector" / "_data")
+    code = "from grouping.catalog import load_catalog as l; c = l(); print(c.path, len(c.specs))"
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert answer.stdout.split() == [str(tmp_path / "detector" / "_data" / "metric_catalog.yaml"), "305"]
+
+
+def test_no_catalog_anywhere_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouping.catalog._PACKAGED", tmp_path / "a.yaml")
+    monkeypatch.setattr("grouping.catalog._CHECKOUT", tmp_path / "b.yaml")
+    with pytest.raises(CatalogError, match="no metric catalog is installed"):
+        load_catalog()
 
 
 def test_the_hash_tells_files_apart(tmp_path: Path) -> None:
