@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 from grouping.identity import IdentityRules, NodeIdentity
 from grouping.placement import PlacementRules, Placer
 
-from detector.discover import Draft, draft
+from detector.discover import Draft, Dropped, draft, reject_by_name
 from detector.sampled import Behaviour, Collected, SampledSeries, behaviour, collect
 from detector.source.base import Source
 from grouping.catalog import Catalog
@@ -20,6 +20,9 @@ from grouping.model import Kind, MetricSpec, Refusal
 MIN_PEERS = 3
 CHUNK_SERIES = 100_000
 """Series that one request of a discovery may ask for."""
+
+IDENTITY = frozenset({"node_uname_info"})
+"""Metrics that tell which labels are one machine."""
 
 ALL_NAMES = 'count by (__name__) ({__name__!=""})'
 COUNTER_TYPES = ("counter", "histogram", "summary")
@@ -187,7 +190,7 @@ def check(
         mine.members.add((where.node, where.part))
         mine.nodes.add(where.node)
     entries = tuple(_entry(spec, placed.get(spec.name, _Placed()), types or {}) for spec in catalog.specs)
-    known = {*catalog.by_name, "node_uname_info"}
+    known = {*catalog.by_name, *IDENTITY}
     return Report(
         entries=entries,
         units=_units(catalog, entries, placed),
@@ -284,7 +287,7 @@ def check_database(
     SourceError
         When the database does not answer.
     """
-    names = sorted({*catalog.by_name, "node_uname_info"})
+    names = sorted({*catalog.by_name, *IDENTITY})
     collected = collect(source, names, start_s, end_s)
     types = questions.metadata() if questions is not None else {}
     everything = metric_names(questions, end_s) if questions is not None else {}
@@ -320,14 +323,21 @@ def discover_database(
     """
     if questions is None:
         return draft(collect(source, (), start_s, end_s).series, known=known, node_of=None)
+    types = questions.metadata()
     counts = metric_names(questions, end_s)
-    series: list[SampledSeries] = []
-    for names in _by_size(counts):
-        series.extend(collect(source, names, start_s, end_s).series)
+    reasons = {name: reject_by_name(name, types.get(name, ""), known) for name in counts}
+    wanted = {name: count for name, count in counts.items() if not reasons[name] or name in IDENTITY}
     nodes = NodeIdentity(identity or IdentityRules())
+    series: list[SampledSeries] = []
+    for names in _by_size(wanted):
+        series.extend(collect(source, names, start_s, end_s).series)
     for one in series:
         nodes.learn(one.labels)
-    return draft(series, questions.metadata(), known=known, node_of=lambda labels: nodes.node_of(labels, ""))
+    undecided = [one for one in series if not reasons.get(one.name)]
+    made = draft(undecided, types, node_of=lambda labels: nodes.node_of(labels, ""))
+    unfetched = [Dropped(name, reason, counts[name]) for name, reason in reasons.items() if reason]
+    drops = sorted([*made.drops, *unfetched], key=lambda drop: drop.name)
+    return replace(made, drops=tuple(drops))
 
 
 def _by_size(counts: Mapping[str, int]) -> Iterable[list[str]]:

@@ -159,8 +159,7 @@ def draft(
     for name in sorted(groups):
         members = groups[name]
         declared = (types or {}).get(name) or (types or {}).get(_family(name), "")
-        reason = IN_CATALOG if known is not None and name in known.by_name else _reject_name(name, declared)
-        result = reason or _draft_metric(name, members, declared, place)
+        result = reject_by_name(name, declared, known) or _draft_metric(name, members, declared, place)
         if isinstance(result, str):
             drops.append(Dropped(name, result, len(members)))
         else:
@@ -185,7 +184,10 @@ def _family(name: str) -> str:
     return re.sub(r"_(sum|count|bucket)$", "", name)
 
 
-def _reject_name(name: str, declared: str) -> str:
+def reject_by_name(name: str, declared: str = "", known: Catalog | None = None) -> str:
+    """Return why a metric gets no entry whatever its samples are, empty when they decide."""
+    if known is not None and name in known.by_name:
+        return IN_CATALOG
     if not _METRIC.fullmatch(name):
         return "has no name that a catalog can hold"
     if _RUNTIME.fullmatch(name):
