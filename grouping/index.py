@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouping.catalog import Catalog
-from grouping.identity import NodeIdentity
 from grouping.model import MetricSpec, Placement, Refusal
 
 REDUCE_LAST, REDUCE_SUM, REDUCE_MAX, REDUCE_MEAN = 0, 1, 2, 3
@@ -34,6 +33,17 @@ class PlacesSeries(Protocol):
 
     def place(self, labels: Mapping[str, str]) -> Placement | Refusal:
         """Return the placement, or the reason why the series is not compared."""
+
+
+class LearnsNodes(Protocol):
+    """Learns node names from label sets (see `grouping.identity.NodeIdentity`)."""
+
+    @property
+    def generation(self) -> int:
+        """Changes when an answer given before would now be another."""
+
+    def learn(self, labels: Mapping[str, str]) -> None:
+        """Take in a label set that may say which address is which machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class SeriesIndex:
         Decides part, role and component.
     """
 
-    def __init__(self, catalog: Catalog, identity: NodeIdentity, placer: PlacesSeries) -> None:
+    def __init__(self, catalog: Catalog, identity: LearnsNodes, placer: PlacesSeries) -> None:
         self._catalog = catalog
         self._identity = identity
         self._placer = placer
