@@ -249,8 +249,9 @@ class SampleCollector:
         """Sort by time within each series and keep one value per timestamp."""
         if not len(series):
             return series, ts_ms, values
-        repeated = np.bincount(series)[series] > 1
-        if not repeated.any():
+        counts = np.bincount(series)
+        repeated = counts[series] > 1
+        if not repeated.any() or _is_ordered(series, ts_ms, int(np.count_nonzero(counts))):
             return series, ts_ms, values
         alone = ~repeated
         order = np.lexsort((line[repeated], ts_ms[repeated], series[repeated]))
@@ -295,6 +296,13 @@ class SampleCollector:
         n = int(np.count_nonzero(mask))
         if n:
             self._dropped[reason] += n
+
+
+def _is_ordered(series: Int32Array, ts_ms: Int64Array, n_series: int) -> bool:
+    """Tell whether each series is one run of samples with rising times."""
+    same = series[1:] == series[:-1]
+    n_runs = len(series) - int(np.count_nonzero(same))
+    return n_runs == n_series and bool((ts_ms[1:] > ts_ms[:-1])[same].all())
 
 
 def _is_named_speed(key: bytes) -> bool:
