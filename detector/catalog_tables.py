@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from detector.catalog_report import Fit, Report
+from detector.catalog_report import EntryFit, Fit, Report
 from detector.discover import Draft
+
+_TEXT_COLUMNS = ("fit", "note", "metrics", "for instance")
+_ODD = (Fit.MISTYPED, Fit.REFUSED, Fit.FEW_PEERS)
 
 
 def report_dict(report: Report) -> dict[str, Any]:
@@ -28,13 +32,23 @@ def report_tables(report: Report) -> list[Table]:
             escape(unit.unit),
             *map(str, (unit.n_entries, unit.n_present, unit.n_series, unit.n_members, unit.n_nodes)),
         )
+    fits = _table("Entries", "fit", "entries")
+    for fit in Fit:
+        fits.add_row(fit.value, str(report.count(fit)))
     odd = _table("Entries that need a look", "metric", "fit", "nodes", "note")
     for entry in report.entries:
-        if entry.fit is not Fit.GOOD or entry.note:
+        if entry.fit in _ODD or (entry.fit is Fit.GOOD and entry.note):
             odd.add_row(escape(entry.name), entry.fit.value, str(entry.n_nodes), escape(entry.note))
-    tables = [units]
-    if odd.row_count:
-        tables.append(odd)
+    tables = [units, fits, odd] if odd.row_count else [units, fits]
+    for fit, title in ((Fit.MISSING, "Missing"), (Fit.CONSTANT, "Constant: say nothing here")):
+        found = [entry for entry in report.entries if entry.fit is fit and (entry.note or fit is Fit.MISSING)]
+        if found:
+            tables.append(_by_target(title, found))
+    if report.conflicts:
+        table = _table("Labels that contradict each other", "what")
+        for sentence in report.conflicts:
+            table.add_row(escape(sentence))
+        tables.append(table)
     for title, head, counts in (
         ("Labels that named the nodes", "label", report.identity),
         ("Series that are not compared", "reason", report.refused),
@@ -48,6 +62,15 @@ def report_tables(report: Report) -> list[Table]:
     return tables
 
 
+def _by_target(title: str, entries: Sequence[EntryFit]) -> Table:
+    """List metric names per monitored target, one row each."""
+    table = _table(title, "target", "number", "metrics")
+    for target in dict.fromkeys(entry.target for entry in entries):
+        names = [escape(entry.name) for entry in entries if entry.target == target]
+        table.add_row(escape(target), str(len(names)), ", ".join(names))
+    return table
+
+
 def draft_dict(drafted: Draft) -> dict[str, Any]:
     """Return a draft as plain data for JSON."""
     return {
@@ -59,7 +82,7 @@ def draft_dict(drafted: Draft) -> dict[str, Any]:
 
 def draft_table(drafted: Draft) -> Table:
     """Return the drops of a draft as a table, one row per reason."""
-    table = _table("Metrics without an entry", "reason", "metrics", "for instance")
+    table = _table("Metrics without an entry", "reason", "number", "for instance")
     reasons = Counter(drop.reason for drop in drafted.drops)
     for reason, number in reasons.most_common():
         first = next(drop.name for drop in drafted.drops if drop.reason == reason)
@@ -70,7 +93,6 @@ def draft_table(drafted: Draft) -> Table:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     for number, column in enumerate(columns):
-        table.add_column(
-            column, justify="left" if number == 0 or column in ("fit", "note", "for instance") else "right"
-        )
+        is_text = number == 0 or column in _TEXT_COLUMNS
+        table.add_column(column, justify="left" if is_text else "right", overflow="fold")
     return table

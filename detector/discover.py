@@ -127,7 +127,11 @@ class Draft:
         for spec in self.entries:
             lines.extend(f"# {_one_line(note)}" for note in self.notes.get(spec.name, ()))
             lines.append(f"- {_flow(spec)}")
-        lines.extend(f"# dropped {_one_line(drop.name)}: {_one_line(drop.reason)}" for drop in self.drops)
+        lines.extend(
+            f"# dropped {_one_line(drop.name)}: {_one_line(drop.reason)}"
+            for drop in self.drops
+            if drop.reason != IN_CATALOG
+        )
         return "\n".join(lines) + "\n"
 
 

@@ -46,6 +46,9 @@ UNIT_OF_LABEL: Mapping[str, str] = {
 PART_UNITS = frozenset({"gpu", "ib_device", "cpu_core", "cpu_package", "memory_controller", "port", "index"})
 """Units whose parts are alike, so that all are compared; the parts of others are roles as well."""
 
+ALWAYS_PART = frozenset({"mountpoint", "export", "interface", "disk"})
+"""Labels that name the part even when there is only one of it so far."""
+
 IDENTITY_LABELS = frozenset(
     {
         "instance", "exported_instance", "node", "nodename", "kubernetes_node", "host", "hostname",
@@ -139,9 +142,9 @@ def read_labels(series: Sequence[tuple[str, Mapping[str, str]]], spans: Sequence
     for name, seen in labels.items():
         if not _LABEL.fullmatch(name):
             notes.append(f"label {name!r} is left out: a catalog cannot name it")
-        elif name in IDENTITY_LABELS or seen.n_values == 1:
+        elif name in IDENTITY_LABELS or (seen.n_values == 1 and name not in ALWAYS_PART):
             ignored.append(name)
-        elif seen.most_on_a_node > 1:
+        elif seen.most_on_a_node > 1 or name in ALWAYS_PART:
             splitting.append(name)
         elif _is_grouping(name, seen, n_nodes):
             roles.append(name)
@@ -207,7 +210,7 @@ def _choose_key(
     for name in [*known, *churn_last]:
         longer = [(*old, found.get(name, "")) for old, (_, found) in zip(key, series, strict=True)]
         n_distinct = len(set(longer))
-        if n_distinct == size:
+        if n_distinct == size and (part or name not in ALWAYS_PART):
             redundant.append(name)
             continue
         if name not in UNIT_OF_LABEL and (name in CHURN_LABELS or not _is_role(labels[name], n_nodes)):
