@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -65,12 +65,11 @@ class RecordingSource:
     def __init__(self, path: Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> None:
         self.path = _series_file(Path(path))
         numbers = _OwnNumbers()
-        collector = SampleCollector(numbers, str(self.path))
+        collector = SampleCollector(numbers, str(self.path), shares_times=True)
         if self.path.suffix == ".parquet":
             _read_parquet(self.path, collector, max_unpacked_bytes)
         else:
-            for block in _line_blocks(self.path, max_unpacked_bytes):
-                collector.add(block)
+            _read_lines(self.path, collector, max_unpacked_bytes)
         batch = collector.finish(-_ALWAYS, _ALWAYS)
         self._keys = list(numbers.codes)
         self._unreported = dict(batch.dropped)
@@ -175,10 +174,10 @@ def _series_file(path: Path) -> Path:
     raise SourceDecode(f"{path}: holds no {', '.join(SERIES_FILES[:-1])} or {SERIES_FILES[-1]}")
 
 
-def _line_blocks(path: Path, max_bytes: int) -> Iterator[bytes]:
-    """Yield blocks of whole lines; the last line may lack its end."""
+def _read_lines(path: Path, collector: SampleCollector, max_bytes: int) -> None:
+    """Take in all lines; the last one may lack its end."""
     held = b""
-    n_bytes = n_lines = 0
+    n_bytes = 0
     try:
         with _opened(path) as file:
             while piece := file.read(_BLOCK_BYTES):
@@ -187,19 +186,17 @@ def _line_blocks(path: Path, max_bytes: int) -> Iterator[bytes]:
                     raise SourceDecode(f"{path}: unpacks to more than {max_bytes} bytes")
                 end = piece.rfind(b"\n") + 1
                 if end:
-                    block = held + piece[:end]
-                    n_lines += block.count(b"\n")
-                    yield block
-                    held = piece[end:]
-                else:
-                    held += piece
+                    collector.add(held + piece[:end])
+                held = piece[end:] if end else held + piece
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = "ends too early" if isinstance(error, EOFError) else "is damaged"
-        raise SourceDecode(f"{path}: the compressed file {reason} after line {n_lines}") from None
+        raise SourceDecode(
+            f"{path}: the compressed file {reason} after about line {collector.n_lines + 1}"
+        ) from None
     except OSError as error:
         raise SourceDecode(f"{path}: cannot be read: {error.strerror}") from None
     if held.strip():
-        yield held
+        collector.add(held)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -247,7 +244,7 @@ def _take_series_rows(path: Path, batch: Any, collector: SampleCollector) -> Non
         series_values = _floats(values[i].values)
         if len(series_ts) != len(series_values):
             raise SourceDecode(f"{path}: {key[:80]!r} has more values than timestamps, or fewer")
-        collector.add_arrays(key, series_ts, series_values)
+        collector.add_rows([key], np.array([len(series_ts)], dtype=np.int32), series_ts, series_values)
 
 
 def _take_sample_rows(path: Path, table: Any, collector: SampleCollector) -> None:
@@ -256,10 +253,9 @@ def _take_sample_rows(path: Path, table: Any, collector: SampleCollector) -> Non
     ts_ms = _times(table.column("timestamp").combine_chunks())
     values = _floats(table.column("value").combine_chunks())
     order = np.argsort(indices, kind="stable")
-    bounds = np.searchsorted(indices[order], np.arange(len(encoded.dictionary) + 1))
-    for i, metric in enumerate(encoded.dictionary.to_pylist()):
-        rows = order[bounds[i] : bounds[i + 1]]
-        collector.add_arrays(_json_key(path, metric), ts_ms[rows], values[rows])
+    keys = [_json_key(path, metric) for metric in encoded.dictionary.to_pylist()]
+    counts = np.bincount(indices, minlength=len(keys)).astype(np.int32)
+    collector.add_rows(keys, counts, ts_ms[order], values[order])
 
 
 def _json_key(path: Path, metric: object) -> bytes:

@@ -13,17 +13,20 @@ Names = tuple[str, ...]
 class RequestPlan:
     """Splits metric names into groups, one request each, and remembers what worked.
 
-    All names go into one request at first. A group that the server refuses as too much is halved at
+    The first requests have `first_size` names, or all. What the server refuses as too much is halved at
     once; a group that returned more series than wanted is halved for the next time.
 
     Parameters
     ----------
     max_series
         Series wanted in one answer at most.
+    first_size
+        Names in one request at first, 0 for all.
     """
 
-    def __init__(self, max_series: int) -> None:
+    def __init__(self, max_series: int, *, first_size: int = 0) -> None:
         self._max_series = max_series
+        self._first_size = first_size
         self._names: Names = ()
         self._groups: list[Names] = []
 
@@ -42,7 +45,9 @@ class RequestPlan:
         """
         wanted = tuple(names)
         if wanted != self._names or not self._groups:
-            self._names, self._groups = wanted, [wanted]
+            size = self._first_size or len(wanted) or 1
+            self._names = wanted
+            self._groups = [wanted[i : i + size] for i in range(0, len(wanted), size)] or [()]
         next_groups: list[Names] = []
         todo = self._groups[::-1]
         while todo:

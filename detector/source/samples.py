@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -46,7 +47,18 @@ class _Line(msgspec.Struct, gc=False):
     timestamps: list[int]
 
 
+class _SharedTimesLine(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    values: list[float | str | None]
+    timestamps: msgspec.Raw
+
+
+_AnyLine = _Line | _SharedTimesLine
 _decoder = msgspec.json.Decoder(_Line)
+_shared_times_decoder = msgspec.json.Decoder(_SharedTimesLine)
+_times_decoder = msgspec.json.Decoder(list[int])
+MAX_TIME_LISTS = 4096
+"""Distinct lists of timestamps remembered while reading; scrape targets have one each."""
 
 
 def drop_sentinels(values: FloatArray) -> BoolArray:
@@ -89,15 +101,22 @@ class SampleCollector:
         What is read, for error messages: an address or a file.
     max_series
         Bound of the lines taken in.
+    shares_times
+        True when many series have the very same list of timestamps, as in recordings: each
+        distinct list is then read once.
     """
 
-    def __init__(self, interner: Interner, where: str, *, max_series: int = 2**31 - 1) -> None:
+    def __init__(
+        self, interner: Interner, where: str, *, max_series: int = 2**31 - 1, shares_times: bool = False
+    ) -> None:
         self._interner = interner
         self._where = where
         self._max_series = max_series
         self._blocks: list[_Block] = []
         self._pending: dict[bytes, int] = {}
         self._dropped: Counter[str] = Counter()
+        self._shares_times = shares_times
+        self._time_lists: dict[bytes, Int64Array] = {}
         self.n_lines = 0
         self.decode_s = 0.0
 
@@ -119,17 +138,14 @@ class SampleCollector:
             When a line isn't what it should be; names its number within this answer.
         """
         begun = time.perf_counter()
+        rows: list[_AnyLine]
         try:
-            rows = _decoder.decode_lines(block)
+            rows = list[_AnyLine](
+                (_shared_times_decoder if self._shares_times else _decoder).decode_lines(block)
+            )
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._broken(block, error) from None
-        if self.n_lines + len(rows) > self._max_series:
-            raise SourceDecode(f"{self._where}: more than {self._max_series} series in one fetch")
-        known = self._interner.codes.get
-        codes = np.array([known(bytes(row.metric), _UNKNOWN) for row in rows], dtype=np.int32)
-        pending = self._pending
-        for i in np.flatnonzero(codes == _UNKNOWN).tolist():
-            codes[i] = pending.setdefault(bytes(rows[i].metric), _FIRST_PENDING - len(pending))
+        codes = self._codes([bytes(row.metric) for row in rows])
         compared = codes != NOT_COMPARED
         if not compared.all():
             rows = [rows[i] for i in np.flatnonzero(compared).tolist()]
@@ -138,17 +154,12 @@ class SampleCollector:
         self.n_lines += len(compared)
         self.decode_s += time.perf_counter() - begun
 
-    def add_arrays(self, key: bytes, ts_ms: Int64Array, values: FloatArray) -> None:
-        """Take in the samples of one series that come from elsewhere than a line."""
-        code = self._interner.codes.get(key, _UNKNOWN)
-        if code == _UNKNOWN:
-            code = self._pending.setdefault(key, _FIRST_PENDING - len(self._pending))
-        self.n_lines += 1
-        if self.n_lines > self._max_series:
-            raise SourceDecode(f"{self._where}: more than {self._max_series} series in one fetch")
-        if code != NOT_COMPARED:
-            counts = np.array([len(ts_ms)], dtype=np.int32)
-            self._blocks.append(_Block(np.array([code], dtype=np.int32), counts, ts_ms, values))
+    def add_rows(
+        self, keys: Sequence[bytes], counts: Int32Array, ts_ms: Int64Array, values: FloatArray
+    ) -> None:
+        """Take in samples that come from elsewhere than lines: `counts[i]` samples for each key, in turn."""
+        self._blocks.append(_Block(self._codes(keys), counts, ts_ms, values))
+        self.n_lines += len(keys)
 
     def finish(self, start_ms: int, end_ms: int) -> Batch:
         """Resolve new series, drop what is no sample, and return the rest.
@@ -164,30 +175,54 @@ class SampleCollector:
         values = _concatenate([block.values for block in self._blocks], np.float64)
         is_single = bool((counts == 1).all())
         series = codes if is_single else np.repeat(codes, counts)
-        line = None if is_single else np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         keep = self._usable(series, ts_ms, values, start_ms, end_ms)
-        if not keep.all():
+        keeps_all = bool(keep.all())
+        if not keeps_all:
             series, ts_ms, values = series[keep], ts_ms[keep], values[keep]
-            line = None if line is None else line[keep]
-        if line is None:
-            line = np.arange(len(series), dtype=np.int32)
-        series, ts_ms, values = self._ordered(series, ts_ms, values, line)
+        if not _is_ordered(series, ts_ms):
+            line = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+            series, ts_ms, values = self._ordered(series, ts_ms, values, line if keeps_all else line[keep])
         self.decode_s += time.perf_counter() - begun
         return Batch(series, ts_ms, values, dropped=dict(self._dropped), decode_s=self.decode_s)
 
-    def _arrays(self, rows: list[_Line], codes: Int32Array, block: bytes) -> _Block:
-        values = [row.values for row in rows]
-        stamps = [row.timestamps for row in rows]
-        counts = np.fromiter(map(len, values), dtype=np.int32, count=len(rows))
-        if not np.array_equal(counts, np.fromiter(map(len, stamps), dtype=np.int32, count=len(rows))):
-            raise SourceDecode(f"{self._where}: a series has more values than timestamps, or fewer")
+    def _codes(self, keys: Sequence[bytes]) -> Int32Array:
+        """Return series numbers; new label objects get provisional ones until `finish`."""
+        if self.n_lines + len(keys) > self._max_series:
+            raise SourceDecode(f"{self._where}: more than {self._max_series} series in one fetch")
+        known = self._interner.codes.get
+        codes = np.array([known(key, _UNKNOWN) for key in keys], dtype=np.int32)
+        pending = self._pending
+        for i in np.flatnonzero(codes == _UNKNOWN).tolist():
+            codes[i] = pending.setdefault(keys[i], _FIRST_PENDING - len(pending))
+        return codes
+
+    def _arrays(self, rows: Sequence[_AnyLine], codes: Int32Array, block: bytes) -> _Block:
         try:
-            # numpy reads None as NaN and the strings "Infinity" and "NaN" as what they say
-            flat = np.array(list(chain.from_iterable(values)), dtype=np.float64)
-            ts_ms = np.array(list(chain.from_iterable(stamps)), dtype=np.int64)
-        except (ValueError, OverflowError) as error:
+            counts, flat = _flat_values(rows)
+            n_times, ts_ms = self._flat_times(rows)
+        except (ValueError, TypeError, OverflowError, msgspec.DecodeError) as error:
             raise self._broken(block, error) from None
+        if not np.array_equal(counts, n_times):
+            raise SourceDecode(f"{self._where}: a series has more values than timestamps, or fewer")
         return _Block(codes, counts, ts_ms, flat)
+
+    def _flat_times(self, rows: Sequence[_AnyLine]) -> tuple[Int32Array, Int64Array]:
+        if not self._shares_times:
+            lists = [cast(list[int], row.timestamps) for row in rows]
+            counts = np.fromiter(map(len, lists), dtype=np.int32, count=len(rows))
+            return counts, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(counts.sum()))
+        if len(self._time_lists) > MAX_TIME_LISTS:
+            self._time_lists.clear()
+        arrays = [self._times(bytes(cast(msgspec.Raw, row.timestamps))) for row in rows]
+        counts = np.fromiter(map(len, arrays), dtype=np.int32, count=len(rows))
+        return counts, _concatenate(arrays, np.int64)
+
+    def _times(self, raw: bytes) -> Int64Array:
+        times = self._time_lists.get(raw)
+        if times is None:
+            times = np.array(_times_decoder.decode(raw), dtype=np.int64)
+            self._time_lists[raw] = times
+        return times
 
     def _broken(self, block: bytes, error: Exception) -> SourceDecode:
         number = self.n_lines
@@ -247,12 +282,7 @@ class SampleCollector:
         self, series: Int32Array, ts_ms: Int64Array, values: FloatArray, line: Int32Array
     ) -> tuple[Int32Array, Int64Array, FloatArray]:
         """Sort by time within each series and keep one value per timestamp."""
-        if not len(series):
-            return series, ts_ms, values
-        counts = np.bincount(series)
-        repeated = counts[series] > 1
-        if not repeated.any() or _is_ordered(series, ts_ms, int(np.count_nonzero(counts))):
-            return series, ts_ms, values
+        repeated = np.bincount(series)[series] > 1
         alone = ~repeated
         order = np.lexsort((line[repeated], ts_ms[repeated], series[repeated]))
         sorted_series, sorted_ts = series[repeated][order], ts_ms[repeated][order]
@@ -298,11 +328,26 @@ class SampleCollector:
             self._dropped[reason] += n
 
 
-def _is_ordered(series: Int32Array, ts_ms: Int64Array, n_series: int) -> bool:
+def _is_ordered(series: Int32Array, ts_ms: Int64Array) -> bool:
     """Tell whether each series is one run of samples with rising times."""
+    if not len(series):
+        return True
     same = series[1:] == series[:-1]
     n_runs = len(series) - int(np.count_nonzero(same))
-    return n_runs == n_series and bool((ts_ms[1:] > ts_ms[:-1])[same].all())
+    n_series = int(np.count_nonzero(np.bincount(series)))
+    return n_runs == n_series and (n_runs == len(series) or bool((ts_ms[1:] > ts_ms[:-1])[same].all()))
+
+
+def _flat_values(rows: Sequence[_AnyLine]) -> tuple[Int32Array, FloatArray]:
+    """Return the number of values of each row and all values in one array."""
+    lists = [row.values for row in rows]
+    counts = np.fromiter(map(len, lists), dtype=np.int32, count=len(lists))
+    try:
+        flat = np.fromiter(chain.from_iterable(lists), dtype=np.float64, count=int(counts.sum()))
+    except (TypeError, ValueError):
+        # np.array, unlike fromiter, reads None as NaN, and both read "Infinity" as what it says
+        flat = np.array(list(chain.from_iterable(lists)), dtype=np.float64)
+    return counts, flat
 
 
 def _is_named_speed(key: bytes) -> bool:
