@@ -200,12 +200,11 @@ def _read_lines(path: Path, collector: SampleCollector, max_bytes: int) -> None:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    file = path.open("rb")
-    is_packed = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    if not is_packed and path.suffix != ".gz":
-        return file
-    return cast(IO[bytes], gzip.GzipFile(fileobj=file, mode="rb"))
+    with path.open("rb") as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+    if is_packed or path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return path.open("rb")
 
 
 def _read_parquet(path: Path, collector: SampleCollector, max_bytes: int) -> None:
