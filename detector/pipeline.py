@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from grouping.catalog import Catalog
 from grouping.identity import IdentityRules, NodeIdentity
 from grouping.placement import PlacementRules, Placer
 from grouping.pools import PoolRules, Pools, PoolTracker
 from numpy.typing import NDArray
 
 from detector.core import incidents as life
-from detector.core.absence import AbsenceReport, Presence, judge_absence
+from detector.core.absence import AbsenceReport, judge_absence
 from detector.core.conclusion import Evaluation, Teller, common_by_name, step_incidents, verdicts
-from detector.core.continuity import Continuity
-from detector.core.direct import MIN_SEEN, DirectState, step_direct
-from detector.core.fusion import CellWeights, one_sided
+from detector.core.direct import step_direct
+from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
-from detector.core.habit import WARM_UP_SAMPLES, Habit
-from detector.core.ingest import CellValues, SeriesState, cell_values, spec_arrays, take_in
+from detector.core.habit import WARM_UP_SAMPLES
+from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
 from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, node_scores
+from detector.core.memory import Memory
 from detector.core.parameters import Parameters
-from detector.core.peers import Floors, RowState, row_stats, scores
-from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
+from detector.core.peers import Floors, row_stats, scores
 from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
 from detector.core.window import Window
 from detector.outcome import DataQuality, Incident, Outcome
 from detector.source.base import Batch
+from grouping.catalog import Catalog
 from grouping.index import SeriesIndex
 from grouping.layout import Layout, build_layout
-from grouping.model import Direction, Kind
+from grouping.model import Kind
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -88,13 +86,8 @@ class Pipeline:
         self.full_s = max(p.continuity_s, p.continuity_samples * p.step_s)
         self.n_window = max(8, int(np.ceil(self.full_s / p.step_s)))
         self.declared: Mapping[str, str] | None = None
-        self.series = SeriesState()
-        self.presence = Presence()
-        self.habit = Habit()
-        self.clock = Continuity()
-        self.node_clock = Continuity()
-        self.direct = DirectState()
-        self.rows = RowState()
+        self._targets = sorted({spec.target for spec in catalog.specs})
+        self.memory = Memory(self.interner, self._targets)
         self.events = GroupEvents()
         self.window = Window(5 * self.n_window)
         self.open: dict[str, Incident] = {}
@@ -103,13 +96,7 @@ class Pipeline:
         self.last_at: float | None = None
         self._layout_key: tuple[int, bytes] = (-1, b"")
         self._floors = Floors(np.zeros(0), np.zeros(0))
-        self._weights = CellWeights(np.zeros(0), np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.int64), 0)
         self._unit_of = {spec.name: spec.unit for spec in catalog.specs}
-        self._targets = sorted({spec.target for spec in catalog.specs})
-        self._exporter_seen = np.zeros((0, 0))
-        self._saved: Snapshot | None = None
-        self._saved_at: dict[str, int] = {}
-        self._saved_direct: dict[int, int] = {}
 
     def names(self) -> list[str]:
         """Metric names to fetch each tick: the catalog's, its aliases and identity metrics."""
@@ -139,24 +126,26 @@ class Pipeline:
         cells = self._take_in(batch, at)
         self._choose_pools(cells, at)
         layout, pools = self._arrange()
-        stats = row_stats(cells.value, layout, self._floors, self.rows, min_peers=p.min_peers, dt=dt)
+        stats = row_stats(cells.value, layout, self._floors, self.memory.rows, min_peers=p.min_peers, dt=dt)
         z = scores(cells.value, stats, layout)
-        z[self._weights.weight == 0] = np.nan
+        z[self.memory.weights.weight == 0] = np.nan
         z[pools.in_grace[self.interner.cell_node]] = np.nan
         self.window.add(at, cells.value, stats, layout)
-        deviation = one_sided(self.habit.excess(z), self._weights.sign)
-        deviating = self.clock.step(
+        deviation = one_sided(self.memory.habit.excess(z), self.memory.weights.sign)
+        deviating = self.memory.clock.step(
             deviation, p.z_threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
         self._learn(z, deviating, at, dt)
         direct_score = self._step_direct(layout, cells, at, dt)
-        self._note_exporters(cells.fresh)
+        self.memory.note_exporters(cells.fresh)
         absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
         active, common = active_cells(
-            self.clock, deviating, self._weights, self.interner, layout, p, self.full_s
+            self.memory.clock, deviating, self.memory.weights, self.interner, layout, p, self.full_s
         )
         active = self._similar_dropped(active, layout)
-        fused = node_scores(active, self.direct, direct_score, absence, self.interner, len(self._targets))
+        fused = node_scores(
+            active, self.memory.direct, direct_score, absence, self.interner, len(self._targets)
+        )
         self.last_at = at
         ev = Evaluation(at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused)
         return self._conclude(ev, batch, judge=judge)
@@ -173,25 +162,7 @@ class Pipeline:
 
     def snapshot(self) -> bytes:
         """Return what must survive a restart beyond the incidents: habits, pools, expected series."""
-        n = self.interner.n_cells
-        direct = {}
-        for name in ("last", "event_at", "since", "n_events", "base", "event_value", "faulty_s"):
-            direct[f"direct_{name}"] = np.full(n, np.nan)
-            direct[f"direct_{name}"][self.direct.cells] = getattr(self.direct, name)
-        cells = {
-            "offset": self.habit.offset,
-            "spread": self.habit.spread,
-            "n_habit": self.habit.n_seen,
-            "n_fresh": self.presence.n_fresh.astype(np.float64),
-            "last_s": self.presence.last_s,
-            "dwell_s": self.clock.dwell_s,
-            "strength": self.clock.strength,
-            "since": self.clock.since,
-            **direct,
-        }
-        rows = {name: getattr(self.rows, name) for name in ("typical", "tail", "centre", "n_seen")}
-        plain: dict[str, object] = {"pools": self.pool_tracker.dump(), "last_at": self.last_at}
-        return pack(Snapshot(tuple(cell_keys(self.interner)), cells, self.rows.keys, rows, plain))
+        return self.memory.dump({"pools": self.pool_tracker.dump(), "last_at": self.last_at})
 
     def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
         """Continue from a snapshot and the open incidents.
@@ -212,34 +183,29 @@ class Pipeline:
         if blob is None:
             return []
         try:
-            saved = unpack(blob)
-        except (ValueError, zipfile.BadZipFile) as error:
+            plain = self.memory.load(blob)
+        except ValueError as error:
             return [str(error)]
-        self._saved = saved
-        self._saved_at = {key: i for i, key in enumerate(saved.cell_keys)}
-        self.rows = RowState(saved.row_keys, **saved.rows)
-        pools = saved.plain.get("pools")
+        pools = plain.get("pools")
         if isinstance(pools, dict):
             self.pool_tracker.load(pools)
         return []
 
     def _take_in(self, batch: Batch, at: float) -> CellValues:
         p, index = self.parameters, self.interner
-        if index.take_renamed():
-            self._forget_renamed()
-        spec_arrays(self.series, index)
-        self._grow()
+        self.memory.grow()
+        spec_arrays(self.memory.series, index)
         first = take_in(
-            self.series,
+            self.memory.series,
             batch.series,
             batch.ts_ms,
             batch.values,
             max_gap_ms=1000.0 * 5 * p.step_s,
         )
         stale = p.stale_after_steps * p.step_s
-        cells = cell_values(self.series, index, first, at=at, stale_after_s=stale)
+        cells = cell_values(self.memory.series, index, first, at=at, stale_after_s=stale)
         self._count_appearances(cells, first)
-        self.presence.see(cells.fresh, at)
+        self.memory.presence.see(cells.fresh, at)
         return cells
 
     def _count_appearances(self, cells: CellValues, first: NDArray[np.int64]) -> None:
@@ -249,75 +215,8 @@ class Pipeline:
             if cell < 0:
                 continue
             spec = self.interner.signals[self.interner.cell_signal[cell]].spec
-            if spec.kind is Kind.ERROR_COUNTER and spec.sum_over and self._exporter_known()[cell]:
-                cells.rise[cell] += self.series.last_value[series]
-
-    def _grow(self) -> None:
-        """Make room for cells and nodes that the index has gained."""
-        index = self.interner
-        start, size = len(self.habit.n_seen), index.n_cells
-        if start < size:
-            self.habit.grow_to(size)
-            self.clock.grow_to(size)
-            self.presence.grow_to(index)
-            self._extend_weights(start)
-            if self._saved is not None:
-                self._restore_cells(start)
-        self.node_clock.grow_to(len(index.nodes))
-        shape = (len(index.nodes), len(self.presence.exporters))
-        if self._exporter_seen.shape != shape:
-            larger = np.zeros(shape)
-            old = self._exporter_seen
-            larger[: old.shape[0], : old.shape[1]] = old
-            self._exporter_seen = larger
-
-    def _extend_weights(self, start: int) -> None:
-        signals = [self.interner.signals[s] for s in self.interner.cell_signal[start:].tolist()]
-        side = {Direction.BOTH: 0, Direction.ABOVE: 1, Direction.BELOW: -1}
-        weight, sign, target = [], [], []
-        for signal in signals:
-            spec = signal.spec
-            scored = spec.kind in (Kind.GAUGE, Kind.COUNTER) or (
-                spec.fault is not None and spec.fault.on == "rate"
-            )
-            weight.append(spec.weight if scored else 0.0)
-            sign.append(side[spec.direction])
-            target.append(self._targets.index(spec.target))
-        old = self._weights
-        self._weights = CellWeights(
-            np.concatenate([old.weight, np.array(weight, dtype=np.float64)]),
-            np.concatenate([old.sign, np.array(sign, dtype=np.int8)]),
-            np.concatenate([old.target, np.array(target, dtype=np.int64)]),
-            len(self._targets),
-        )
-
-    def _restore_cells(self, start: int) -> None:
-        """Give new cells the memory that a snapshot has of them."""
-        assert self._saved is not None  # noqa: S101  (narrowing for the type checker)
-        keys = cell_keys(self.interner, start)
-        rows = np.array([self._saved_at.get(key, -1) for key in keys], dtype=np.int64)
-        found = np.flatnonzero(rows >= 0)
-        cells, rows = found + start, rows[found]
-        saved = self._saved.cells
-        self.habit.offset[cells] = saved["offset"][rows]
-        self.habit.spread[cells] = saved["spread"][rows]
-        self.habit.n_seen[cells] = saved["n_habit"][rows]
-        self.presence.n_fresh[cells] = saved["n_fresh"][rows].astype(np.int64)
-        self.presence.last_s[cells] = saved["last_s"][rows]
-        self.clock.dwell_s[cells] = saved["dwell_s"][rows]
-        self.clock.strength[cells] = saved["strength"][rows]
-        self.clock.since[cells] = saved["since"][rows]
-        self._saved_direct = {
-            **self._saved_direct,
-            **{int(c): int(r) for c, r in zip(cells.tolist(), rows.tolist(), strict=True)},
-        }
-
-    def _forget_renamed(self) -> None:
-        """Stop expecting cells that lost all their series when a better node name was learnt."""
-        index = self.interner
-        n = len(self.presence.n_fresh)
-        empty = (index.cell_components[:n] == 0) & (index.cell_first_series[:n] >= 0)
-        self.presence.n_fresh[empty] = 0
+            if spec.kind is Kind.ERROR_COUNTER and spec.sum_over and self.memory.exporter_known()[cell]:
+                cells.rise[cell] += self.memory.series.last_value[series]
 
     def _choose_pools(self, cells: CellValues, at: float) -> None:
         index = self.interner
@@ -343,66 +242,40 @@ class Pipeline:
             self._floors = Floors(
                 np.array([spec.floor_abs for spec in specs]), np.array([spec.floor_rel for spec in specs])
             )
-            self.rows = self.rows.carry_to(self.layout.row_key)
+            self.memory.rows = self.memory.rows.carry_to(self.layout.row_key)
         return self.layout, self.pools
 
     def _learn(self, z: FloatArray, deviating: BoolArray, at: float, dt: float) -> None:
         """Learn habits, but not from nodes under suspicion nor from young deviations."""
         index = self.interner
-        standing = deviating & (at - self.clock.since > STANDING_S)
+        standing = deviating & (at - self.memory.clock.since > STANDING_S)
         held = np.array([name in self.open for name in index.nodes], dtype=bool)
         skip = (deviating & ~standing) | (held[index.cell_node] & deviating)
-        self.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
+        self.memory.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
 
     def _step_direct(self, layout: Layout, cells: CellValues, at: float, dt: float) -> FloatArray:
         p = self.parameters
-        before = len(self.direct.cells)
-        score = step_direct(
-            self.direct,
+        return step_direct(
+            self.memory.direct,
             self.interner,
             layout,
             cells,
-            exporter_known=self._exporter_known(),
+            exporter_known=self.memory.exporter_known(),
             at=at,
             dt=dt,
             continuity_s=self.full_s,
             hold_s=p.direct_hold_s,
             group_share=p.group_event_share,
             group_min=p.group_event_min_nodes,
-            restored=self._direct_memory,
+            restored=self.memory.direct_memory,
         )
-        if len(self.direct.cells) > before:
-            self._saved_direct = {}
-        return score
-
-    def _direct_memory(self, cell: int, name: str) -> float | None:
-        """Return what a snapshot knows of a direct cell, None for nothing."""
-        row = self._saved_direct.get(cell)
-        if row is None or self._saved is None:
-            return None
-        return float(self._saved.cells[f"direct_{name}"][row])
-
-    def _exporter_known(self) -> BoolArray:
-        """Cells whose node and exporter have been seen often enough for an appearance to be an event."""
-        if not self._exporter_seen.size:
-            return np.zeros(self.interner.n_cells, dtype=bool)
-        seen = self._exporter_seen[self.interner.cell_node, self.presence.exporter_of]
-        return np.asarray(seen >= MIN_SEEN)
-
-    def _note_exporters(self, fresh: BoolArray) -> None:
-        if not self._exporter_seen.size:
-            return
-        n_exporters = self._exporter_seen.shape[1]
-        key = self.interner.cell_node[fresh].astype(np.int64) * n_exporters + self.presence.exporter_of[fresh]
-        seen = np.bincount(key, minlength=self._exporter_seen.size) > 0
-        self._exporter_seen += seen.reshape(self._exporter_seen.shape)
 
     def _absence(self, fresh: BoolArray, at: float, *, is_partial: bool) -> AbsenceReport:
         p = self.parameters
         if is_partial:
             return AbsenceReport(silent=np.zeros(len(self.interner.nodes), dtype=bool))
         return judge_absence(
-            self.presence,
+            self.memory.presence,
             self.interner,
             fresh,
             at=at,
@@ -426,13 +299,17 @@ class Pipeline:
         p, index = self.parameters, self.interner
         known, reasons = self._judgeable(ev)
         instant = np.where(known, ev.scores.instant, np.nan)
-        self.node_clock.step(instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s)
-        decided = decide(ev.scores, self.node_clock, self.full_s)
+        self.memory.node_clock.step(
+            instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
+        )
+        decided = decide(ev.scores, self.memory.node_clock, self.full_s)
         fresh_suspects = decided & ~np.array([self._is_suspect(name) for name in index.nodes], dtype=bool)
         guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():
             decided[nodes[fresh_suspects[nodes]]] = False
-        teller = Teller(index, self.clock, self.direct, self.window, self._unit_of, self.n_window)
+        teller = Teller(
+            index, self.memory.clock, self.memory.direct, self.window, self._unit_of, self.n_window
+        )
         gone = ev.absence.silent & self._forgotten(ev.at)
         if judge:
             frozen = known & ~batch.is_partial if batch.is_partial else known
@@ -467,19 +344,19 @@ class Pipeline:
     def _forgotten(self, at: float) -> BoolArray:
         """Nodes of which no cell is expected any more."""
         n_nodes = len(self.interner.nodes)
-        expected = self.presence.expected(at, FORGET_S)
+        expected = self.memory.presence.expected(at, FORGET_S)
         return np.bincount(self.interner.cell_node[expected], minlength=n_nodes) == 0
 
     def _judgeable(self, ev: Evaluation) -> tuple[BoolArray, dict[int, str]]:
         """Which nodes have data to be judged by, and why the others are undetermined."""
         index, n_nodes = self.interner, len(self.interner.nodes)
-        expected = self.presence.expected(ev.at, FORGET_S)
+        expected = self.memory.presence.expected(ev.at, FORGET_S)
         had = np.bincount(index.cell_node[expected], minlength=n_nodes)
         here = np.bincount(index.cell_node[expected & ev.cells.fresh], minlength=n_nodes)
         known = here >= np.maximum(KNOWN_SHARE * had, 1)
         for item in ev.absence.absent:
             known[item.node] = True
-        warm = (self.habit.n_seen >= WARM_UP_SAMPLES) & (self._weights.weight > 0)
+        warm = (self.memory.habit.n_seen >= WARM_UP_SAMPLES) & (self.memory.weights.weight > 0)
         learnt = np.bincount(index.cell_node[warm], minlength=n_nodes) > 0
         sizes = np.bincount(ev.pools.pool_of[ev.pools.pool_of >= 0], minlength=len(ev.pools.names))
         reasons: dict[int, str] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from grouping.pools import DeclaredPool, PoolRules
 
 from detector.core.parameters import Parameters
 from detector.discover import catalog_for_recording
@@ -16,7 +17,6 @@ from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Outcom
 from detector.pipeline import Pipeline
 from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import Catalog
-from grouping.pools import DeclaredPool, PoolRules
 
 Progress = Callable[[int, int], None]
 

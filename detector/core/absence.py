@@ -217,7 +217,7 @@ def _outages(
                     "exporter_outage",
                     "",
                     float(last[gone[:, e], e].max()),
-                    f"{presence.exporters[e]} is gone on {int(n_gone[e])} of {int(n_known[e])} nodes together",
+                    f"{presence.exporters[e]} is gone on {n_gone[e]} of {n_known[e]} nodes together",
                 )
             )
     return np.asarray(outage)

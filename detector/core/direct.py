@@ -79,13 +79,13 @@ class DirectState:
 _RULES = {"rise": 0, "rate": 1, "value": 2, "change": 3}
 
 
-Memory = Callable[[int, str], float | None]
+Recall = Callable[[int, str], float | None]
 """Gives what is remembered of a cell's field from before a restart, None for nothing."""
 
-_REMEMBERED = ("last", "event_at", "since", "n_events", "base", "event_value", "faulty_s")
+REMEMBERED = ("last", "event_at", "since", "n_events", "base", "event_value", "faulty_s")
 
 
-def _extend(state: DirectState, index: SeriesIndex, restored: Memory) -> None:
+def _extend(state: DirectState, index: SeriesIndex, restored: Recall) -> None:
     """Add the direct cells that the index has gained."""
     start, size = state.n_indexed, index.n_cells
     if start == size:
@@ -114,7 +114,7 @@ def _extend(state: DirectState, index: SeriesIndex, restored: Memory) -> None:
     for name in ("n_events", "base", "event_value", "faulty_s"):
         setattr(state, name, np.concatenate([getattr(state, name), np.zeros(n)]))
     for k, cell in enumerate(new, start=len(state.cells) - n):
-        for name in _REMEMBERED:
+        for name in REMEMBERED:
             remembered = restored(cell, name)
             if remembered is not None:
                 getattr(state, name)[k] = remembered
@@ -145,7 +145,7 @@ def step_direct(
     hold_s: float,
     group_share: float,
     group_min: int,
-    restored: Memory = lambda cell, name: None,
+    restored: Recall = lambda cell, name: None,
 ) -> FloatArray:
     """Advance the direct layer by one evaluation.
 

@@ -179,7 +179,7 @@ def _middle(ordered: FloatArray, count: NDArray[np.int64]) -> FloatArray:
 
 
 def _expected_outer(count: NDArray[np.int64]) -> FloatArray:
-    """Return the expected absolute z of the member of rank ``count - TAIL_RANK`` of normal data (Blom 1958)."""
+    """Return the expected absolute z at rank ``count - TAIL_RANK`` of normal data (Blom 1958)."""
     n = np.maximum(count, 2 * TAIL_RANK + 2).astype(np.float64)
     p = (n - TAIL_RANK - 0.375) / (n + 0.25)
     return np.asarray(norm.ppf(0.5 + p / 2.0), dtype=np.float64)

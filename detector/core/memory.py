@@ -1,0 +1,184 @@
+"""What the detection remembers of every cell and group between evaluations, and across restarts."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.absence import Presence
+from detector.core.continuity import Continuity
+from detector.core.direct import MIN_SEEN, REMEMBERED, DirectState
+from detector.core.fusion import CellWeights
+from detector.core.habit import Habit
+from detector.core.ingest import SeriesState
+from detector.core.peers import RowState
+from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
+from grouping.index import SeriesIndex
+from grouping.model import Direction, Kind
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+_SIDE = {Direction.BOTH: 0, Direction.ABOVE: 1, Direction.BELOW: -1}
+
+
+def _no_weights() -> CellWeights:
+    return CellWeights(np.zeros(0), np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.int64), 0)
+
+
+@dataclass(slots=True)
+class Memory:
+    """All arrays over series, cells, groups and nodes that live from one evaluation to the next.
+
+    Parameters
+    ----------
+    index
+        Numbers and names of series and cells; the arrays grow with it.
+    targets
+        Monitored targets in the order of their numbers.
+    """
+
+    index: SeriesIndex
+    targets: list[str]
+    series: SeriesState = field(default_factory=SeriesState)
+    presence: Presence = field(default_factory=Presence)
+    habit: Habit = field(default_factory=Habit)
+    clock: Continuity = field(default_factory=Continuity)
+    node_clock: Continuity = field(default_factory=Continuity)
+    direct: DirectState = field(default_factory=DirectState)
+    rows: RowState = field(default_factory=RowState)
+    weights: CellWeights = field(default_factory=_no_weights)
+    exporter_seen: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    _saved: Snapshot | None = None
+    _saved_row: dict[str, int] = field(default_factory=dict)
+    _saved_direct: dict[int, int] = field(default_factory=dict)
+
+    def grow(self) -> None:
+        """Make room for series, cells and nodes that the index has gained."""
+        if self.index.take_renamed():
+            self._forget_renamed()
+        start, size = len(self.habit.n_seen), self.index.n_cells
+        if start < size:
+            self.habit.grow_to(size)
+            self.clock.grow_to(size)
+            self.presence.grow_to(self.index)
+            self._extend_weights(start)
+            if self._saved is not None:
+                self._recall(self._saved, start)
+        self.node_clock.grow_to(len(self.index.nodes))
+        shape = (len(self.index.nodes), len(self.presence.exporters))
+        if self.exporter_seen.shape != shape:
+            larger = np.zeros(shape)
+            old = self.exporter_seen
+            larger[: old.shape[0], : old.shape[1]] = old
+            self.exporter_seen = larger
+
+    def exporter_known(self) -> BoolArray:
+        """Tell for each cell whether its node's exporter was seen often enough before.
+
+        Only then is the appearance of a series an event and not a start.
+        """
+        if not self.exporter_seen.size:
+            return np.zeros(self.index.n_cells, dtype=bool)
+        seen = self.exporter_seen[self.index.cell_node, self.presence.exporter_of]
+        return np.asarray(seen >= MIN_SEEN)
+
+    def note_exporters(self, fresh: BoolArray) -> None:
+        """Count an evaluation for each exporter of each node that reported."""
+        if not self.exporter_seen.size:
+            return
+        n_exporters = self.exporter_seen.shape[1]
+        key = self.index.cell_node[fresh].astype(np.int64) * n_exporters + self.presence.exporter_of[fresh]
+        seen = np.bincount(key, minlength=self.exporter_seen.size) > 0
+        self.exporter_seen += seen.reshape(self.exporter_seen.shape)
+
+    def direct_memory(self, cell: int, name: str) -> float | None:
+        """Return what a snapshot knows of a direct cell, None for nothing."""
+        row = self._saved_direct.get(cell)
+        if row is None or self._saved is None:
+            return None
+        return float(self._saved.cells[f"direct_{name}"][row])
+
+    def dump(self, plain: dict[str, object]) -> bytes:
+        """Write everything that a restart needs, with some plain values beside it."""
+        n = self.index.n_cells
+        cells = {
+            "offset": self.habit.offset,
+            "spread": self.habit.spread,
+            "n_habit": self.habit.n_seen,
+            "n_fresh": self.presence.n_fresh.astype(np.float64),
+            "last_s": self.presence.last_s,
+            "dwell_s": self.clock.dwell_s,
+            "strength": self.clock.strength,
+            "since": self.clock.since,
+        }
+        for name in REMEMBERED:
+            cells[f"direct_{name}"] = np.full(n, np.nan)
+            cells[f"direct_{name}"][self.direct.cells] = getattr(self.direct, name)
+        rows = {name: getattr(self.rows, name) for name in ("typical", "tail", "centre", "n_seen")}
+        return pack(Snapshot(tuple(cell_keys(self.index)), cells, self.rows.keys, rows, plain))
+
+    def load(self, blob: bytes) -> dict[str, object]:
+        """Take over a snapshot; cells get their part of it as they appear.
+
+        Returns
+        -------
+        dict
+            The plain values.
+
+        Raises
+        ------
+        ValueError
+            When the bytes are not a snapshot of this version.
+        """
+        try:
+            saved = unpack(blob)
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"the saved detection state cannot be read: {error}") from error
+        self._saved = saved
+        self._saved_row = {key: i for i, key in enumerate(saved.cell_keys)}
+        self.rows = RowState(saved.row_keys, **saved.rows)
+        return saved.plain
+
+    def _recall(self, saved: Snapshot, start: int) -> None:
+        keys = cell_keys(self.index, start)
+        rows = np.array([self._saved_row.get(key, -1) for key in keys], dtype=np.int64)
+        found = np.flatnonzero(rows >= 0)
+        cells, rows = found + start, rows[found]
+        for target, name in (
+            (self.habit.offset, "offset"),
+            (self.habit.spread, "spread"),
+            (self.habit.n_seen, "n_habit"),
+            (self.presence.n_fresh, "n_fresh"),
+            (self.presence.last_s, "last_s"),
+            (self.clock.dwell_s, "dwell_s"),
+            (self.clock.strength, "strength"),
+            (self.clock.since, "since"),
+        ):
+            target[cells] = saved.cells[name][rows]
+        self._saved_direct.update(zip(cells.tolist(), rows.tolist(), strict=True))
+
+    def _extend_weights(self, start: int) -> None:
+        weight, sign, target = [], [], []
+        for s in self.index.cell_signal[start:].tolist():
+            spec = self.index.signals[s].spec
+            by_rate = spec.fault is not None and spec.fault.on == "rate"
+            weight.append(spec.weight if spec.kind in (Kind.GAUGE, Kind.COUNTER) or by_rate else 0.0)
+            sign.append(_SIDE[spec.direction])
+            target.append(self.targets.index(spec.target))
+        old = self.weights
+        self.weights = CellWeights(
+            np.concatenate([old.weight, np.array(weight, dtype=np.float64)]),
+            np.concatenate([old.sign, np.array(sign, dtype=np.int8)]),
+            np.concatenate([old.target, np.array(target, dtype=np.int64)]),
+            len(self.targets),
+        )
+
+    def _forget_renamed(self) -> None:
+        """Stop expecting cells that lost all their series when a better node name was learnt."""
+        n = len(self.presence.n_fresh)
+        empty = (self.index.cell_components[:n] == 0) & (self.index.cell_first_series[:n] >= 0)
+        self.presence.n_fresh[empty] = 0
