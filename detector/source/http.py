@@ -34,7 +34,6 @@ MAX_RETRY_AFTER_S = 3600.0
 PASSING_STATUS = frozenset({429, 502, 503, 504})
 _REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 _TOO_MUCH = re.compile(r"too many|too large|exceed|limit|more than \d", re.IGNORECASE)
-_PARTIAL_DENIED = re.compile(r"partial|unavailable|vmstorage", re.IGNORECASE)
 
 
 class HttpRefusal(SourceStatus):
@@ -72,7 +71,12 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._is_cancelled = False
         self._at = time.monotonic() + seconds
+
+    def cancel(self) -> None:
+        """End what is still being waited for: another request of the same fetch has failed."""
+        self._is_cancelled = True
 
     def remaining_s(self, where: str) -> float:
         """Return the seconds left, > 0.
@@ -81,7 +85,11 @@ class Deadline:
         ------
         SourceTimeout
             When there are none left.
+        SourceError
+            When the fetch was given up.
         """
+        if self._is_cancelled:
+            raise SourceError(f"{where}: given up, as another request of the same fetch failed")
         left = self._at - time.monotonic()
         if left <= 0:
             raise SourceTimeout(f"{where}: no complete answer within {self._seconds:g} s")
@@ -226,6 +234,7 @@ class HttpClient:
         self._open: set[urllib3.BaseHTTPResponse] = set()
         self._pool: urllib3.PoolManager | None = None
         self._pool_stamp: tuple[object, ...] = ()
+        self._pool_lock = threading.Lock()
 
     def deadline(self) -> Deadline:
         """Return a new deadline for a whole fetch."""
@@ -342,12 +351,17 @@ class HttpClient:
         options = self.options
         files = (options.ca_file, options.cert_file, options.key_file)
         stamp = tuple(_stamp(file) for file in files)
+        with self._pool_lock:
+            return self._pool_of(stamp)
+
+    def _pool_of(self, stamp: tuple[object, ...]) -> urllib3.PoolManager:
+        options = self.options
         if self._pool is None or stamp != self._pool_stamp:
             if self._pool is not None:
                 self._pool.clear()
             self._pool = urllib3.PoolManager(
                 num_pools=2,
-                maxsize=4,
+                maxsize=max(4, options.parallel_requests),
                 cert_reqs="CERT_NONE" if options.insecure_skip_verify else "CERT_REQUIRED",
                 ca_certs=None if options.ca_file is None else str(options.ca_file),
                 cert_file=None if options.cert_file is None else str(options.cert_file),

@@ -44,6 +44,8 @@ class SourceOptions:
         Bound of the series of one fetch.
     max_series_per_request
         A request that returns more is split by metric names from then on.
+    parallel_requests
+        Requests at a time.
     slice_s
         Longer ranges are asked for in slices of this many seconds.
     """
@@ -68,4 +70,5 @@ class SourceOptions:
     max_response_bytes: int = 2048 * MIB
     max_series: int = 6_000_000
     max_series_per_request: int = 400_000
+    parallel_requests: int = 2
     slice_s: float = 600.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 
@@ -14,9 +15,9 @@ from detector.errors import SourceDecode
 from detector.source.base import Batch, Interner
 from detector.source.http import HttpClient
 from detector.source.options import SourceOptions
-from detector.source.prometheus_api import LabelledValue, PrometheusApi
+from detector.source.prometheus_api import LabelledValue, PrometheusApi, RawResult
 from detector.source.request_plan import RequestPlan, slices
-from detector.source.samples import SampleCollector
+from detector.source.samples import Part, SampleCollector
 from detector.source.selector import selector
 from detector.source.victoriametrics import seconds
 
@@ -50,7 +51,8 @@ class PrometheusSource:
         self._options = options
         self._client = HttpClient(options)
         self._api = PrometheusApi(self._client)
-        self._plan = RequestPlan(options.max_series_per_request, first_size=NAMES_PER_QUERY)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="query")
+        self._plan = RequestPlan(options.max_series_per_request, NAMES_PER_QUERY, self._executor)
         self._keys: dict[bytes, bytes] = {}
 
     def fetch(self, names: Sequence[str], start_ms: int, end_ms: int, interner: Interner) -> Batch:
@@ -64,28 +66,30 @@ class PrometheusSource:
         begun = time.perf_counter()
         deadline = self._client.deadline()
         collector = SampleCollector(interner, self._client.base_url, max_series=self._options.max_series)
-        warnings: dict[str, None] = {}
-        is_partial = False
-        n_bytes = 0
-
-        def ask(group: Sequence[str], low_ms: int, high_ms: int) -> int:
-            nonlocal is_partial, n_bytes
-            query = f"{selector(group, self._options.extra_filters)}[{high_ms - low_ms}ms]"
-            result, said_partial, said, size = self._api.raw_query(query, seconds(high_ms), deadline)
-            warnings.update(dict.fromkeys(said))
-            is_partial |= said_partial
-            n_bytes += size
-            return self._take_in(result, collector)
-
+        answers: list[RawResult] = []
         for low_ms, high_ms in slices(start_ms, end_ms, self._options.slice_s):
-            collector.n_lines = 0  # the bound is on the series of one slice: the next has the same ones
-            self._plan.run(names, lambda group, low=low_ms, high=high_ms: ask(group, low, high))  # type: ignore[misc]
+            collector.new_slice()
+
+            def ask(group: Sequence[str], low: int = low_ms, high: int = high_ms) -> Part:
+                query = f"{selector(group, self._options.extra_filters)}[{high - low}ms]"
+                answer = self._api.raw_query(query, seconds(high), deadline)
+                answers.append(replace(answer, result=b""))
+                return self._part(answer.result, collector)
+
+            self._plan.run(names, ask, collector, deadline)
+        asked_s = time.perf_counter() - begun
         batch = collector.finish(start_ms, end_ms)
+        warnings = dict.fromkeys(text for answer in answers for text in answer.warnings)
         notes = tuple(f"the database warns: {' '.join(text.split())[:200]}" for text in warnings)
         if not len(batch.series):
             notes = (*notes, "the database returned no samples")
-        waited = time.perf_counter() - begun - batch.decode_s
-        return replace(batch, is_partial=is_partial, n_bytes=n_bytes, fetch_s=waited, notes=notes)
+        return replace(
+            batch,
+            is_partial=any(answer.is_partial for answer in answers),
+            n_bytes=sum(answer.n_bytes for answer in answers),
+            fetch_s=asked_s,
+            notes=notes,
+        )
 
     def query(self, promql: str, at: float) -> list[LabelledValue]:
         """Return the instant vector of a PromQL expression at `at` (epoch seconds)."""
@@ -98,8 +102,9 @@ class PrometheusSource:
     def close(self) -> None:
         """Close connections; ends a fetch that another thread is in."""
         self._client.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _take_in(self, result: bytes, collector: SampleCollector) -> int:
+    def _part(self, result: bytes, collector: SampleCollector) -> Part:
         begun = time.perf_counter()
         try:
             rows = _decode_matrix(result)
@@ -110,9 +115,10 @@ class PrometheusSource:
             values = np.array([float(pair[1]) for pair in pairs], dtype=np.float64)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             raise SourceDecode(f"{self._client.base_url}: the answer holds no raw samples: {error}") from None
-        collector.add_rows(keys, counts, ts_ms, values)
-        collector.decode_s += time.perf_counter() - begun
-        return len(rows)
+        part = collector.part()
+        part.add_rows(keys, counts, ts_ms, values)
+        part.decode_s = time.perf_counter() - begun
+        return part
 
     def _key(self, raw: bytes) -> bytes:
         """Return the label object with sorted names, whatever order the database sends."""

@@ -7,6 +7,7 @@ The library phrases the requests; its session is replaced by one that sends them
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +19,16 @@ from detector.errors import SourceDecode
 from detector.source.http import Deadline, HttpClient
 
 LabelledValue = tuple[dict[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class RawResult:
+    """An answer of the query API: the result's JSON bytes and what was said beside it."""
+
+    result: bytes
+    is_partial: bool
+    warnings: tuple[str, ...]
+    n_bytes: int
 
 
 class _Rows(msgspec.Struct, gc=False):
@@ -125,8 +136,8 @@ class PrometheusApi:
             url=client.base_url, session=self._session, retry=Retry(total=0), method="POST"
         )
 
-    def raw_query(self, promql: str, time_s: str, deadline: Deadline) -> tuple[bytes, bool, list[str], int]:
-        """Return the result's JSON bytes, whether it is partial, warnings, and the size of the answer.
+    def raw_query(self, promql: str, time_s: str, deadline: Deadline) -> RawResult:
+        """Return the result of an instant query undecoded; for one thread at a time.
 
         Parameters
         ----------
@@ -143,7 +154,8 @@ class PrometheusApi:
         finally:
             self._session.deadline = None
         last = self._session.last
-        return result, last.isPartial or bool(last.warnings), last.warnings, self._session.n_bytes
+        is_partial = last.isPartial or bool(last.warnings)
+        return RawResult(result, is_partial, tuple(last.warnings), self._session.n_bytes)
 
     def query(self, promql: str, at: float) -> list[LabelledValue]:
         """Return the instant vector of `promql` at `at` (epoch seconds); a scalar has no labels.
@@ -153,7 +165,7 @@ class PrometheusApi:
         SourceError
             Also when the answer is no vector.
         """
-        result, _, _, _ = self.raw_query(promql, f"{at:.3f}", self._client.deadline())
+        result = self.raw_query(promql, f"{at:.3f}", self._client.deadline()).result
         try:
             rows = _decode_vector(result)
             return [(row.metric, float(row.value[1])) for row in rows]

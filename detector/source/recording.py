@@ -14,7 +14,8 @@ import numpy as np
 from detector.errors import SourceDecode
 from detector.source.base import Batch, Interner
 from detector.source.incident_file import Recording, load_recording
-from detector.source.samples import NOT_COMPARED, FloatArray, Int64Array, SampleCollector
+from detector.source.lines import NOT_COMPARED, FloatArray, Int64Array
+from detector.source.samples import Part, SampleCollector
 
 __all__ = ["MAX_UNPACKED_BYTES", "SERIES_FILES", "Recording", "RecordingSource", "load_recording"]
 
@@ -66,10 +67,12 @@ class RecordingSource:
         self.path = _series_file(Path(path))
         numbers = _OwnNumbers()
         collector = SampleCollector(numbers, str(self.path), shares_times=True)
+        part = collector.part()
         if self.path.suffix == ".parquet":
-            _read_parquet(self.path, collector, max_unpacked_bytes)
+            _read_parquet(self.path, part, max_unpacked_bytes)
         else:
-            _read_lines(self.path, collector, max_unpacked_bytes)
+            _read_lines(self.path, part, max_unpacked_bytes)
+        collector.commit(part)
         batch = collector.finish(-_ALWAYS, _ALWAYS)
         self._keys = list(numbers.codes)
         self._unreported = dict(batch.dropped)
@@ -174,7 +177,7 @@ def _series_file(path: Path) -> Path:
     raise SourceDecode(f"{path}: holds no {', '.join(SERIES_FILES[:-1])} or {SERIES_FILES[-1]}")
 
 
-def _read_lines(path: Path, collector: SampleCollector, max_bytes: int) -> None:
+def _read_lines(path: Path, part: Part, max_bytes: int) -> None:
     """Take in all lines; the last one may lack its end."""
     held = b""
     n_bytes = 0
@@ -186,17 +189,17 @@ def _read_lines(path: Path, collector: SampleCollector, max_bytes: int) -> None:
                     raise SourceDecode(f"{path}: unpacks to more than {max_bytes} bytes")
                 end = piece.rfind(b"\n") + 1
                 if end:
-                    collector.add(held + piece[:end])
+                    part.add(held + piece[:end])
                 held = piece[end:] if end else held + piece
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = "ends too early" if isinstance(error, EOFError) else "is damaged"
         raise SourceDecode(
-            f"{path}: the compressed file {reason} after about line {collector.n_lines + 1}"
+            f"{path}: the compressed file {reason} after about line {part.n_lines + 1}"
         ) from None
     except OSError as error:
         raise SourceDecode(f"{path}: cannot be read: {error.strerror}") from None
     if held.strip():
-        collector.add(held)
+        part.add(held)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -207,7 +210,7 @@ def _opened(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def _read_parquet(path: Path, collector: SampleCollector, max_bytes: int) -> None:
+def _read_parquet(path: Path, part: Part, max_bytes: int) -> None:
     """Take in a table of one row per series, or of one row per sample.
 
     Columns: ``metric`` (label object as JSON text) with lists ``values`` and ``timestamps``, or
@@ -224,9 +227,9 @@ def _read_parquet(path: Path, collector: SampleCollector, max_bytes: int) -> Non
         columns = set(file.schema_arrow.names)
         if {"metric", "values", "timestamps"} <= columns:
             for batch in file.iter_batches(columns=["metric", "values", "timestamps"]):
-                _take_series_rows(path, batch, collector)
+                _take_series_rows(path, batch, part)
         elif {"metric", "value", "timestamp"} <= columns:
-            _take_sample_rows(path, file.read(columns=["metric", "value", "timestamp"]), collector)
+            _take_sample_rows(path, file.read(columns=["metric", "value", "timestamp"]), part)
         else:
             raise SourceDecode(f"{path}: has no columns metric, values and timestamps")
     except (pa.ArrowException, OSError) as error:
@@ -235,7 +238,7 @@ def _read_parquet(path: Path, collector: SampleCollector, max_bytes: int) -> Non
         ) from None
 
 
-def _take_series_rows(path: Path, batch: Any, collector: SampleCollector) -> None:
+def _take_series_rows(path: Path, batch: Any, part: Part) -> None:
     values, stamps = batch.column("values"), batch.column("timestamps")
     for i, metric in enumerate(batch.column("metric").to_pylist()):
         key = _json_key(path, metric)
@@ -243,10 +246,10 @@ def _take_series_rows(path: Path, batch: Any, collector: SampleCollector) -> Non
         series_values = _floats(values[i].values)
         if len(series_ts) != len(series_values):
             raise SourceDecode(f"{path}: {key[:80]!r} has more values than timestamps, or fewer")
-        collector.add_rows([key], np.array([len(series_ts)], dtype=np.int32), series_ts, series_values)
+        part.add_rows([key], np.array([len(series_ts)], dtype=np.int32), series_ts, series_values)
 
 
-def _take_sample_rows(path: Path, table: Any, collector: SampleCollector) -> None:
+def _take_sample_rows(path: Path, table: Any, part: Part) -> None:
     encoded = table.column("metric").combine_chunks().dictionary_encode()
     indices = encoded.indices.to_numpy(zero_copy_only=False)
     ts_ms = _times(table.column("timestamp").combine_chunks())
@@ -254,7 +257,7 @@ def _take_sample_rows(path: Path, table: Any, collector: SampleCollector) -> Non
     order = np.argsort(indices, kind="stable")
     keys = [_json_key(path, metric) for metric in encoded.dictionary.to_pylist()]
     counts = np.bincount(indices, minlength=len(keys)).astype(np.int32)
-    collector.add_rows(keys, counts, ts_ms[order], values[order])
+    part.add_rows(keys, counts, ts_ms[order], values[order])
 
 
 def _json_key(path: Path, metric: object) -> bytes:

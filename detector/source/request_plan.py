@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 
 from detector.errors import SourceError
-from detector.source.http import HttpRefusal, TooLarge
+from detector.source.http import Deadline, HttpRefusal, TooLarge
+from detector.source.samples import Part, SampleCollector
 
 Names = tuple[str, ...]
+Ask = Callable[[Sequence[str]], Part]
 
 
 class RequestPlan:
     """Splits metric names into groups, one request each, and remembers what worked.
 
-    The first requests have `first_size` names, or all. What the server refuses as too much is halved at
-    once; a group that returned more series than wanted is halved for the next time.
+    The first requests have `first_size` names. A group that the server refuses as too much is halved
+    at once; a group that returned more series than wanted is halved for the next time.
 
     Parameters
     ----------
     max_series
         Series wanted in one answer at most.
     first_size
-        Names in one request at first, 0 for all.
+        Names in one request at first.
+    executor
+        Runs requests; its number of threads is the number of requests at a time.
     """
 
-    def __init__(self, max_series: int, *, first_size: int = 0) -> None:
+    def __init__(self, max_series: int, first_size: int, executor: Executor) -> None:
         self._max_series = max_series
         self._first_size = first_size
-        self._names: Names = ()
+        self._executor = executor
+        self._names: Names | None = None
         self._groups: list[Names] = []
 
-    @property
-    def n_requests(self) -> int:
-        """Requests that the next run starts with."""
-        return len(self._groups)
-
-    def run(self, names: Sequence[str], ask: Callable[[Sequence[str]], int]) -> None:
-        """Call `ask` for groups that together are `names`; it returns the number of series it got.
+    def run(self, names: Sequence[str], ask: Ask, collector: SampleCollector, deadline: Deadline) -> None:
+        """Ask for groups that together are `names` and commit the answers, all or nothing.
 
         Raises
         ------
@@ -44,24 +45,34 @@ class RequestPlan:
             As `ask` does; a refusal as too much only when a single metric is too much.
         """
         wanted = tuple(names)
-        if wanted != self._names or not self._groups:
-            size = self._first_size or len(wanted) or 1
+        if wanted != self._names:
+            size = self._first_size
             self._names = wanted
             self._groups = [wanted[i : i + size] for i in range(0, len(wanted), size)] or [()]
-        next_groups: list[Names] = []
-        todo = self._groups[::-1]
+        done: list[tuple[Names, Part]] = []
+        todo = self._groups
         while todo:
-            group = todo.pop()
+            futures = [(group, self._executor.submit(ask, group)) for group in todo]
+            todo = []
             try:
-                n_series = ask(group)
-            except SourceError as error:
-                if not _is_too_much(error) or len(group) < 2:
-                    raise
-                todo.extend(reversed(_halves(group)))
-                continue
-            too_many = n_series > self._max_series and len(group) > 1
-            next_groups.extend(_halves(group) if too_many else [group])
-        self._groups = next_groups
+                for group, future in futures:
+                    try:
+                        done.append((group, future.result()))
+                    except SourceError as error:
+                        if not _is_too_much(error) or len(group) < 2:
+                            raise
+                        todo.extend(_halves(group))
+            except BaseException:
+                deadline.cancel()
+                for _, future in futures:
+                    future.cancel()
+                raise
+        self._groups = [half for group, part in done for half in self._next(group, part)]
+        for _, part in done:
+            collector.commit(part)
+
+    def _next(self, group: Names, part: Part) -> list[Names]:
+        return _halves(group) if part.n_lines > self._max_series and len(group) > 1 else [group]
 
 
 def slices(start_ms: int, end_ms: int, slice_s: float) -> Iterator[tuple[int, int]]:
