@@ -14,7 +14,9 @@ from detector.discover import Draft, draft
 from detector.discover_floors import Track, draft_floor, rates
 from detector.sampled import SampledSeries, behaviour
 from grouping.catalog import load_catalog
-from grouping.model import Kind, MetricSpec
+from grouping.identity import IdentityRules, NodeIdentity
+from grouping.model import Kind, MetricSpec, Placement, Refusal
+from grouping.placement import PlacementRules, Placer
 
 TIMES = np.arange(40) * 30.0 + 1.7e9
 Values = Callable[[np.random.Generator], np.ndarray]
@@ -86,6 +88,36 @@ def test_comparison_unit_from_labels(
 ) -> None:
     spec = entry(draft(fleet("some_metric", noise(10, 1), parts=parts)), "some_metric")
     assert (spec.unit, spec.part, spec.role) == (unit, part, role)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"gpu": ["0", "1", "2"]},
+        {"gpu": ["0", "1"], "link": ["0", "1", "2"]},
+        {"device": ["eth0", "ib0"]},
+        {"device": ["mlx5_0", "mlx5_1"], "port": ["1", "2"]},
+        {"mountpoint": ["/", "/data"]},
+        {"export": ["a:/", "b:/"], "operation": ["R", "W"]},
+        {"cpu": ["0", "1"], "mode": ["idle", "user"]},
+        {"core": ["0", "1"], "package": ["0", "1"]},
+        {"chip": ["a", "b"], "sensor": ["t1", "t2"]},
+        {"op": ["forward", "backward"], "job": ["x", "y"]},
+    ],
+)
+def test_a_drafted_entry_gives_every_series_a_cell_of_its_own(parts: dict[str, list[str]]) -> None:
+    series = list(fleet("some_metric", noise(10, 1), parts=parts))
+    catalog = draft(series).catalog()
+    identity = NodeIdentity(IdentityRules())
+    placer = Placer(catalog, identity, PlacementRules())
+    for one in series:
+        identity.learn(one.labels)
+    places = [placer.place(one.labels) for one in series]
+    refused = [place for place in places if isinstance(place, Refusal)]
+    assert refused == []
+    cells = {(p.node, p.part, p.role, p.component) for p in places if isinstance(p, Placement)}
+    assert len(cells) == len(series)
 
 
 def test_labels_that_another_one_implies_are_ignored() -> None:
