@@ -26,6 +26,11 @@ class Frame:
     layout: Layout
 
 
+REACH = 30.0
+"""Values are brought this close to the median (in scales) before distances are taken: one sensor
+stuck at a huge value is far from everybody and would make every distance look usual."""
+
+
 class Window:
     """The newest frames, oldest first.
 
@@ -81,7 +86,10 @@ class Window:
         rows = [frame.values[members].astype(np.float64) for frame in recent if len(frame.values) >= size]
         if not rows or len(members) < 3:
             return float("nan")
-        distances = mean_distances(np.array(rows))
-        ratio = distance_ratio(distances, max(float(np.nan_to_num(recent[-1].scale[row], nan=1e-12)), 1e-12))
+        median, scale = float(recent[-1].median[row]), float(recent[-1].scale[row])
+        if not (np.isfinite(median) and scale > 0):
+            return float("nan")
+        near = np.clip(np.array(rows), median - REACH * scale, median + REACH * scale)
+        ratio = distance_ratio(mean_distances(near), scale)
         found = ratio[np.searchsorted(members, cell)]
         return float(found)
