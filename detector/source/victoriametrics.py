@@ -16,7 +16,7 @@ from detector.source.samples import Part, SampleCollector
 from detector.source.selector import selectors
 
 EXPORT_PATH = "/api/v1/export"
-NAMES_PER_REQUEST = 24
+NAMES_PER_REQUEST = 40
 """Small enough that requests side by side end together, large enough to be few."""
 
 
