@@ -256,7 +256,8 @@ def _without_common(
     least: int,
 ) -> FloatArray:
     """Take away what many nodes of a group show at once, unless it is critical hardware."""
-    rows = layout.row_of_cell[state.cells]
+    slot_rows = layout.slot_row_of_cell[state.cells]
+    rows = np.where(slot_rows >= 0, slot_rows, layout.row_of_cell[state.cells])
     counted = active & (rows >= 0) & (score > 0)
     if not counted.any():
         return score
