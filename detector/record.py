@@ -192,15 +192,13 @@ def _write_series(
 
 def _write_lines(file: IO[bytes], batch: Batch, keys: Sequence[bytes]) -> None:
     """Write one line per series of the batch, ordered by label object."""
+    if not len(batch.series):
+        return
     order = np.argsort(batch.series, kind="stable")
     series = batch.series[order]
-    bounds = (
-        np.flatnonzero(np.concatenate([[True], series[1:] != series[:-1], [True]])) if len(series) else []
-    )
-    pieces = [
-        (keys[int(series[low])], order[low:high])
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
-    ]  # fmt: skip
+    first_rows = np.flatnonzero(np.diff(series, prepend=-1))
+    groups = np.split(order, first_rows[1:])
+    pieces = [(keys[code], rows) for code, rows in zip(series[first_rows].tolist(), groups, strict=True)]
     encode = msgspec.json.encode
     for key, rows in sorted(pieces, key=lambda piece: piece[0]):
         values = encode(_plain_numbers(batch.values[rows]))
