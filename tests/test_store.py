@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector import store as store_module
@@ -425,6 +425,7 @@ steps = st.lists(
 )
 
 
+@settings(deadline=None, max_examples=40)
 @given(steps)
 def test_interrupted_saves_end_in_the_same_store(
     tmp_path_factory: pytest.TempPathFactory, steps: list

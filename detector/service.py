@@ -1,0 +1,454 @@
+"""The service loop: every step fetch, evaluate, store, publish; one tick at a time.
+
+A tick that fails changes no incident: the pipeline is not called, and the next tick fetches from
+where the last good one ended. A verdict is stored before it is published.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from detector.core.views import GroupSummary, SeriesView
+from detector.errors import SourceDecode, SourceError, SourceStatus, SourceTimeout, StoreError
+from detector.outcome import Incident, Outcome
+from detector.service_clock import Clock
+from detector.service_fetch import Fetcher, Stopped
+from detector.service_plan import Owed, newest, owed, part
+from detector.service_view import BusyError, Latest, Readiness
+from detector.settings import ScheduleSettings
+from detector.source.base import Batch, Interner, Source
+from detector.store import Store
+from detector.store_read import StoreReader
+from detector.telemetry import Telemetry, TickTimes
+
+log = logging.getLogger("oddnode.detector.service")
+
+READY_STEPS = 5
+"""Verdicts or samples older than this many steps are not fresh."""
+
+SERIES_WAIT_S = 2.0
+SNAPSHOT_SHARE = 20
+"""Saving the learnt state may take one part in this many of the time."""
+
+
+class PipelineLike(Protocol):
+    """What the service needs of `detector.pipeline.Pipeline`."""
+
+    @property
+    def interner(self) -> Interner:
+        """Numbers the series."""
+
+    def names(self) -> list[str]:
+        """Return metric names to fetch."""
+
+    def evaluate(self, batch: Batch, at: float, *, judge: bool = True) -> Outcome:
+        """Take in samples and say what is suspect."""
+
+    def groups(self) -> list[GroupSummary]:
+        """Return peer groups as of the newest evaluation."""
+
+    def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
+        """Return signals of a node against their peers."""
+
+    def snapshot(self) -> bytes:
+        """Return the learnt state."""
+
+    def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
+        """Continue from the learnt state and the open incidents."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHooks:
+    """What else is to be done, for whom it concerns.
+
+    Parameters
+    ----------
+    before_evaluation
+        Called with the fetcher and the evaluation time before the newest evaluation of a tick
+        (asks for pools); a `SourceError` is logged and counted, and the tick goes on.
+    published
+        Called with every judged outcome after it was published.
+    """
+
+    before_evaluation: Callable[[Fetcher, float], None] | None = None
+    published: Callable[[Outcome], None] | None = None
+
+
+class Service:
+    """Runs ticks and answers for them.
+
+    Parameters
+    ----------
+    schedule
+        Step, delay, back-fill, time-outs.
+    open_source
+        Makes a source; called again when a fetch hung.
+    pipeline
+        Samples to verdicts.
+    store
+        Keeps incidents.
+    telemetry
+        Own metrics.
+    clock
+        Time of the data.
+    begin
+        First evaluation time in steps when a recording is played, None for a live source.
+    snapshot_s
+        How often the learnt state is saved.
+    hooks
+        Further work of a tick.
+    """
+
+    def __init__(
+        self,
+        schedule: ScheduleSettings,
+        open_source: Callable[[], Source],
+        pipeline: PipelineLike,
+        store: Store,
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        begin: int | None = None,
+        snapshot_s: float = 600.0,
+        hooks: ServiceHooks | None = None,
+    ) -> None:
+        self._schedule = schedule
+        self._pipeline = pipeline
+        self._store = store
+        self._telemetry = telemetry
+        self._clock = clock
+        self._begin = begin
+        self._snapshot_s = snapshot_s
+        self._hooks = hooks or ServiceHooks()
+        self._fetcher = Fetcher(open_source, pipeline.interner, schedule.tick_timeout_s)
+        self._pipeline_lock = threading.Lock()
+        self._tick_lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._latest: Latest | None = None
+        self._last: int | None = None
+        self._fetched_ms: int | None = None
+        self._target_seen: int | None = None
+        self._judge_after: int | None = None
+        self._newest_sample: float | None = None
+        self._problem = ""
+        self._waiting = ""
+        self._filling = "the window is about to be filled"
+        self._ok_at: float | None = None
+        self._tick_began: float | None = None
+        self._snapshot_due = 0.0
+        self._silent: dict[str, Incident] = {}
+        telemetry.watch_age(lambda: float("nan") if (age := self.data_age_s()) is None else age)
+        self._restore()
+
+    @property
+    def store(self) -> StoreReader:
+        """Stored incidents."""
+        return self._store
+
+    def latest(self) -> Latest | None:
+        """Return the newest published evaluation."""
+        return self._latest
+
+    def data_age_s(self) -> float | None:
+        """Return seconds since the newest published evaluation time."""
+        latest = self._latest
+        return None if latest is None else max(0.0, self._clock.now() - latest.outcome.at)
+
+    def metrics_text(self) -> bytes:
+        """Return own metrics as text."""
+        return self._telemetry.text()
+
+    def tick_runs_for_s(self) -> float:
+        """Return for how long the tick under way has run, 0 when there is none."""
+        began = self._tick_began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
+        """Return signals of a node; waits a moment for an evaluation under way."""
+        if not self._pipeline_lock.acquire(timeout=SERIES_WAIT_S):
+            raise BusyError("an evaluation is under way: ask again in a moment")
+        try:
+            return self._pipeline.series_view(node, metric, part, limit)
+        finally:
+            self._pipeline_lock.release()
+
+    def readiness(self) -> Readiness:
+        """Tell whether verdicts are fresh and stored."""
+        reasons, notes = [], []
+        latest, step_s = self._latest, self._schedule.step_s
+        limit_s = READY_STEPS * step_s
+        is_over = self._clock.now() >= self._clock.end
+        if is_over:
+            notes.append("the recording has ended: these are its last verdicts")
+        if latest is None:
+            reasons.append(f"nothing was evaluated yet: {self._problem or self._filling}")
+        elif not is_over:
+            waited_s = time.monotonic() - (self._ok_at or 0.0)
+            if waited_s * self._clock.speed > limit_s + self._schedule.evaluation_delay_s:
+                why = self._waiting or self._problem or "the tick under way takes long"
+                reasons.append(f"no evaluation for {waited_s:.0f} s: {why}")
+            elif self._problem:
+                notes.append(self._problem)
+            newest_sample = self._newest_sample
+            if newest_sample is not None and latest.outcome.at - newest_sample > limit_s:
+                old_s = latest.outcome.at - newest_sample
+                reasons.append(f"the newest sample is {old_s:.0f} s older than the newest evaluation")
+        if latest is not None and latest.outcome.n_series == 0:
+            reasons.append("the database has no series of any metric in the catalog")
+        if self._store.problem:
+            reasons.append(f"incidents are not stored, detection goes on in memory: {self._store.problem}")
+        if self._stopping.is_set():
+            reasons.append("the service is ending")
+        return Readiness(tuple(reasons), tuple(notes))
+
+    def stop(self) -> None:
+        """End the tick under way at its next evaluation time; a fetch under way is given up. Never waits."""
+        self._stopping.set()
+        self._fetcher.stop()
+
+    def finish(self, timeout_s: float) -> bool:
+        """Wait for the tick under way, save the learnt state, free the source.
+
+        Returns
+        -------
+        bool
+            False when the tick did not end in time.
+        """
+        self.stop()
+        if not self._tick_lock.acquire(timeout=timeout_s):
+            return False
+        try:
+            if self._latest is not None and self._last is not None:
+                self._save(self._latest.outcome, self._pipeline.snapshot())
+            self._fetcher.close()
+        finally:
+            self._tick_lock.release()
+        return True
+
+    def tick(self) -> None:
+        """Evaluate all that is due. Never raises; a failure is counted, logged and shown by `readiness`."""
+        if self._stopping.is_set() or not self._tick_lock.acquire(blocking=False):
+            return
+        self._tick_began = time.monotonic()
+        try:
+            self._run()
+        except Stopped:
+            log.info("tick aborted=true reason=ending")
+        except SourceError as error:
+            self._fail(kind_of(error), str(error))
+        except Exception as error:
+            # the loop must outlive whatever one tick stumbles over
+            log.exception("tick failed=true kind=internal")
+            self._fail("internal", f"{type(error).__name__}: {error}", is_logged=True)
+        finally:
+            self._tick_began = None
+            self._tick_lock.release()
+
+    def _restore(self) -> None:
+        incidents = self._store.open_incidents()
+        self._silent = {incident.id: incident for incident in incidents}
+        for note in self._pipeline.restore(self._store.snapshot(), incidents):
+            log.warning("restore note=%r", note)
+        last = self._store.last_evaluation()
+        if last is not None:
+            self._judge_after = round(last / self._schedule.step_s)
+        log.info("restore open_incidents=%d last_evaluation=%s", len(incidents), last)
+
+    def _run(self) -> None:
+        begun = time.perf_counter()
+        schedule = self._schedule
+        target = newest(self._clock.now(), schedule.evaluation_delay_s, schedule.step_s)
+        if not self._is_due(target):
+            return
+        due = owed(
+            target, self._last, self._fetched_ms,
+            step_s=schedule.step_s, backfill_s=schedule.backfill_s, begin=self._begin,
+        )  # fmt: skip
+        if due.last < due.first:
+            return
+        if due.n_left_out:
+            log.warning("tick left_out=%d reason=gap_longer_than_backfill", due.n_left_out)
+        if self._judge_after is None:
+            # a new store: what lies before now is learnt and not judged
+            self._judge_after = due.first - 1 if self._begin is not None else target - 1
+        self._catch_up(due, begun)
+
+    def _is_due(self, target: int) -> bool:
+        """Tell whether there is a new evaluation time; notice times that had no tick and clocks that went back."""
+        step_s = self._schedule.step_s
+        known = max((k for k in (self._last, self._judge_after) if k is not None), default=target)
+        behind_s = (known - target) * step_s
+        if behind_s > READY_STEPS * step_s:
+            self._waiting = (
+                f"the clock is {behind_s:.0f} s behind the newest evaluation: "
+                "nothing is evaluated until it has caught up"
+            )
+            log.error("tick waiting=true behind_s=%.0f reason=clock_went_back", behind_s)
+            return False
+        self._waiting = ""
+        if self._target_seen is not None and target - self._target_seen > 1:
+            n_missed = target - self._target_seen - 1
+            self._telemetry.missed(n_missed)
+            log.warning("tick missed=%d", n_missed)
+        self._target_seen = target if self._target_seen is None else max(target, self._target_seen)
+        return self._last is None or target > self._last
+
+    def _catch_up(self, due: Owed, begun: float) -> None:
+        step_s = self._schedule.step_s
+        names = self._pipeline.names()
+        start_ms = due.start_ms
+        times = _Times()
+        outcome: Outcome | None = None
+        for first, last in due.chunks(self._schedule.fetch_chunk_steps):
+            if due.last - due.first > self._schedule.fetch_chunk_steps:
+                self._filling = (
+                    f"filling the window, {due.last - first + 1} of {due.last - due.first + 1} steps left"
+                )
+            fetching = time.perf_counter()
+            batch = self._fetcher.fetch(names, start_ms, round(last * step_s * 1000))
+            times.fetched(batch, time.perf_counter() - fetching)
+            if len(batch.ts_ms):
+                self._newest_sample = max(self._newest_sample or 0.0, float(batch.ts_ms.max()) / 1000)
+            for k, piece in part(batch, first, last, step_s):
+                if self._stopping.is_set():
+                    raise Stopped
+                if k == due.last:
+                    self._before_newest(k * step_s)
+                outcome = self._step(k, piece, times, is_newest=k == due.last)
+            start_ms = round(last * step_s * 1000)
+        self._problem = ""
+        self._ok_at = time.monotonic()
+        assert outcome is not None  # noqa: S101 (narrowing: there was at least one step)
+        self._report(outcome, times, time.perf_counter() - begun)
+
+    def _step(self, k: int, batch: Batch, times: _Times, *, is_newest: bool) -> Outcome:
+        """Evaluate one time, store what it says, publish it."""
+        at = k * self._schedule.step_s
+        judge = self._judge_after is None or k > self._judge_after
+        begun = time.perf_counter()
+        with self._pipeline_lock:
+            # whatever happens inside, this time is not evaluated again
+            self._last, self._fetched_ms = k, round(at * 1000)
+            outcome = self._pipeline.evaluate(batch, at, judge=judge)
+            groups = tuple(self._pipeline.groups()) if is_newest or judge else ()
+            snapshot = self._snapshot() if judge and is_newest else None
+        times.evaluate_s += time.perf_counter() - begun
+        if judge:
+            storing = time.perf_counter()
+            self._save(outcome, snapshot)
+            times.store_s += time.perf_counter() - storing
+            self._telemetry.judged(outcome)
+            for t in outcome.transitions:
+                log.info(
+                    "transition node=%s incident=%s before=%s after=%s at=%.0f reason=%r",
+                    t.node, t.incident_id, t.before, t.after, t.at, t.reason,
+                )  # fmt: skip
+        if judge or is_newest:
+            self._publish(outcome, groups)
+            if judge and self._hooks.published is not None:
+                self._hooks.published(outcome)
+        return outcome
+
+    def _before_newest(self, at: float) -> None:
+        if self._hooks.before_evaluation is None:
+            return
+        try:
+            self._hooks.before_evaluation(self._fetcher, at)
+        except SourceError as error:
+            self._telemetry.failed("pool_query")
+            log.warning("pools not_asked=%r", str(error))
+
+    def _snapshot(self) -> bytes | None:
+        begun = time.monotonic()
+        if begun < self._snapshot_due:
+            return None
+        blob = self._pipeline.snapshot()
+        took_s = time.monotonic() - begun
+        self._snapshot_due = begun + max(self._snapshot_s, SNAPSHOT_SHARE * took_s)
+        return blob
+
+    def _save(self, outcome: Outcome, snapshot: bytes | None) -> None:
+        """Store; when the disk refuses, go on in memory and try again next time."""
+        failed = False
+        try:
+            self._store.save(outcome, snapshot)
+        except StoreError:
+            failed = True
+            if snapshot is not None:
+                self._snapshot_due = 0.0
+        self._telemetry.stored(self._store.n_pending, failed=failed)
+
+    def _publish(self, outcome: Outcome, groups: tuple[GroupSummary, ...]) -> None:
+        told = {incident.id for incident in outcome.incidents}
+        seen = {verdict.node for verdict in outcome.verdicts}
+        self._silent = {
+            name: incident
+            for name, incident in self._silent.items()
+            if name not in told and incident.node not in seen
+        }
+        suspects = [i for i in (*outcome.incidents, *self._silent.values()) if i.state == "suspect"]
+        scores = {verdict.node: verdict.score for verdict in outcome.verdicts}
+        suspects.sort(key=lambda i: (-scores.get(i.node, 0.0), -i.peak_score, i.node))
+        self._latest = Latest(outcome, tuple(suspects), groups)
+        self._telemetry.show(outcome)
+
+    def _report(self, outcome: Outcome, times: _Times, duration_s: float) -> None:
+        done = times.done(duration_s)
+        self._telemetry.ticked(done, self._clock.now())
+        states = [verdict.status.value for verdict in outcome.verdicts]
+        log.info(
+            "tick at=%.0f groups=%d series=%d suspects=%d pending=%d undetermined=%d partial=%s "
+            "fetch_s=%.3f evaluate_s=%.3f store_s=%.3f duration_s=%.3f",
+            outcome.at, outcome.n_groups, outcome.n_series,
+            states.count("suspect"), states.count("pending"), states.count("undetermined"),
+            str(outcome.is_partial).lower(), done.fetch_s, done.evaluate_s, done.store_s, duration_s,
+        )  # fmt: skip
+
+    def _fail(self, kind: str, problem: str, *, is_logged: bool = False) -> None:
+        self._telemetry.failed(kind)
+        self._problem = problem
+        if not is_logged:
+            log.error("tick failed=true kind=%s problem=%r", kind, problem)
+
+
+class _Times:
+    """Adds up what one tick took."""
+
+    def __init__(self) -> None:
+        self.fetch_s = 0.0
+        self.evaluate_s = 0.0
+        self.store_s = 0.0
+        self._n_samples = 0
+        self._n_bytes = 0
+        self._dropped: dict[str, int] = {}
+
+    def fetched(self, batch: Batch, seconds: float) -> None:
+        self.fetch_s += seconds
+        self._n_samples += len(batch.ts_ms)
+        self._n_bytes += batch.n_bytes
+        _add(self._dropped, batch.dropped)
+
+    def done(self, duration_s: float) -> TickTimes:
+        return TickTimes(
+            self.fetch_s, self.evaluate_s, self.store_s, duration_s,
+            self._n_samples, self._n_bytes, self._dropped,
+        )  # fmt: skip
+
+
+def _add(into: dict[str, int], counts: Mapping[str, int]) -> None:
+    for reason, count in counts.items():
+        into[reason] = into.get(reason, 0) + count
+
+
+def kind_of(error: SourceError) -> str:
+    """Name a failure for counting: few, fixed words."""
+    if isinstance(error, SourceTimeout):
+        return "timeout"
+    if isinstance(error, SourceStatus):
+        return f"status_{error.status}"
+    return "decode" if isinstance(error, SourceDecode) else "source"

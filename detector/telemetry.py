@@ -1,0 +1,186 @@
+"""The service's own metrics, in a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from detector.outcome import Outcome, Status
+
+BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
+MAX_LABEL_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TickTimes:
+    """Seconds that one tick spent in each phase, and what it read."""
+
+    fetch_s: float = 0.0
+    evaluate_s: float = 0.0
+    store_s: float = 0.0
+    duration_s: float = 0.0
+    n_samples: int = 0
+    n_bytes: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+class Telemetry:
+    """Counts and measures ticks.
+
+    Parameters
+    ----------
+    version
+        Version of Oddnode.
+    catalog_sha256
+        Hash of the catalog in use.
+    """
+
+    def __init__(self, version: str = "", catalog_sha256: str = "") -> None:
+        registry = self.registry = CollectorRegistry()
+        self._build = Gauge(
+            "oddnode_build_info", "Version and catalog in use.", ("version", "catalog"), registry=registry
+        )
+        self._build.labels(version, catalog_sha256[:12]).set(1)
+        self._ticks = Counter("oddnode_ticks", "Ticks that were evaluated.", registry=registry)
+        self._evaluations = Counter(
+            "oddnode_evaluations", "Evaluation times that were judged.", registry=registry
+        )
+        self._missed = Counter(
+            "oddnode_ticks_missed", "Evaluation times without a tick of their own.", registry=registry
+        )
+        self._failed = Counter(
+            "oddnode_ticks_failed", "Ticks that failed, by kind.", ("kind",), registry=registry
+        )
+        self._partial = Counter(
+            "oddnode_ticks_partial", "Ticks on data that may be incomplete.", registry=registry
+        )
+        self._duration = Histogram(
+            "oddnode_tick_duration_seconds",
+            "Time of one tick by phase.",
+            ("phase",),
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._samples = Counter("oddnode_samples_read", "Samples read.", registry=registry)
+        self._bytes = Counter("oddnode_bytes_read", "Bytes read from the database.", registry=registry)
+        self._dropped = Counter(
+            "oddnode_samples_dropped",
+            "Samples or series left out, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        self._transitions = Counter(
+            "oddnode_transitions", "Transitions of incidents, by state.", ("after",), registry=registry
+        )
+        self._store_failed = Counter(
+            "oddnode_store_failures", "Evaluations that could not be stored at once.", registry=registry
+        )
+        self._pending_writes = Gauge(
+            "oddnode_store_pending", "Things that wait to be written.", registry=registry
+        )
+        self._age = Gauge(
+            "oddnode_data_age_seconds", "Age of the newest evaluation time; NaN before it.", registry=registry
+        )
+        self._success = Gauge(
+            "oddnode_last_success_timestamp_seconds",
+            "Clock time of the last evaluated tick.",
+            registry=registry,
+        )
+        self._series = Gauge("oddnode_series", "Series that are compared.", registry=registry)
+        self._cells = Gauge("oddnode_cells", "Signals of members that are compared.", registry=registry)
+        self._groups = Gauge("oddnode_groups", "Peer groups.", registry=registry)
+        self._suspects = Gauge("oddnode_suspects", "Suspect nodes.", registry=registry)
+        self._pending = Gauge("oddnode_pending", "Nodes with a first sign.", registry=registry)
+        self._suspect = Gauge("oddnode_suspect", "1 when the node is suspect.", ("node",), registry=registry)
+        self._score = Gauge(
+            "oddnode_score", "Fused evidence of the node; 1 is the threshold.", ("node",), registry=registry
+        )
+        self._undetermined = Gauge(
+            "oddnode_undetermined", "Nodes that cannot be judged, by reason.", ("reason",), registry=registry
+        )
+        self._group_events = Gauge("oddnode_group_events", "Open group events.", registry=registry)
+        self._data_quality = Gauge(
+            "oddnode_data_quality", "Findings about the monitoring, by kind.", ("kind",), registry=registry
+        )
+        self._nodes: set[str] = set()
+        self._reasons: set[str] = set()
+        self._kinds: set[str] = set()
+
+    def watch_age(self, age_s: Callable[[], float]) -> None:
+        """Let the age of the data be asked for at every scrape."""
+        self._age.set_function(age_s)
+
+    def missed(self, count: int) -> None:
+        """Count evaluation times that had no tick."""
+        self._missed.inc(count)
+
+    def failed(self, kind: str) -> None:
+        """Count a failed tick; kinds are few and fixed."""
+        self._failed.labels(kind).inc()
+
+    def ticked(self, times: TickTimes, now: float) -> None:
+        """Count an evaluated tick."""
+        self._ticks.inc()
+        self._success.set(now)
+        for phase, seconds in (
+            ("fetch", times.fetch_s),
+            ("evaluate", times.evaluate_s),
+            ("store", times.store_s),
+            ("all", times.duration_s),
+        ):
+            self._duration.labels(phase).observe(seconds)
+        self._samples.inc(times.n_samples)
+        self._bytes.inc(times.n_bytes)
+        for reason, count in times.dropped.items():
+            self._dropped.labels(reason[:MAX_LABEL_CHARS]).inc(count)
+
+    def stored(self, n_pending: int, *, failed: bool) -> None:
+        """Note how saving an evaluation went."""
+        self._pending_writes.set(n_pending)
+        if failed:
+            self._store_failed.inc()
+
+    def judged(self, outcome: Outcome) -> None:
+        """Show what the newest evaluation says."""
+        self._evaluations.inc()
+        if outcome.is_partial:
+            self._partial.inc()
+        for transition in outcome.transitions:
+            self._transitions.labels(transition.after).inc()
+
+    def show(self, outcome: Outcome) -> None:
+        """Set the gauges that describe an evaluation; nodes and reasons that are gone are taken away."""
+        self._series.set(outcome.n_series)
+        self._cells.set(outcome.n_cells)
+        self._groups.set(outcome.n_groups)
+        states = [verdict.status for verdict in outcome.verdicts]
+        self._suspects.set(states.count(Status.SUSPECT))
+        self._pending.set(states.count(Status.PENDING))
+        self._group_events.set(sum(event.ended_at is None for event in outcome.group_events))
+        for verdict in outcome.verdicts:
+            self._suspect.labels(verdict.node).set(verdict.status is Status.SUSPECT)
+            self._score.labels(verdict.node).set(verdict.score)
+        nodes = {verdict.node for verdict in outcome.verdicts}
+        for node in self._nodes - nodes:
+            self._suspect.remove(node)
+            self._score.remove(node)
+        self._nodes = nodes
+        self._reasons = _set_all(self._undetermined, outcome.undetermined, self._reasons)
+        kinds: dict[str, int] = {}
+        for finding in outcome.data_quality:
+            kinds[finding.kind] = kinds.get(finding.kind, 0) + 1
+        self._kinds = _set_all(self._data_quality, kinds, self._kinds)
+
+    def text(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+def _set_all(gauge: Gauge, values: Mapping[str, int], before: set[str]) -> set[str]:
+    for name in before - set(values):
+        gauge.labels(name).set(0)
+    for name, value in values.items():
+        gauge.labels(name).set(value)
+    return before | set(values)
