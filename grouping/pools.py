@@ -277,7 +277,7 @@ class PoolTracker:
             self._place_first(members[name], is_clear, at)
         if rules.unknown_load == "apart":
             self._set_apart([members[name] for name in free], at)
-        main = [name for name in free if members[name].pool == MAIN]
+        main = sorted(name for name in free if members[name].pool == MAIN)
         self._watch_stop(main, at, held)
         self._clear_s = self._clear_s + dt if self._is_clear([members[name] for name in main]) else 0.0
         self._take_in([members[name] for name in free if members[name].pool == IDLE], at)
@@ -355,12 +355,16 @@ class PoolTracker:
 
     def _has_changed_places(self, leaver: Member) -> bool:
         """Tell whether an idle node took up work as this one left it; each counts for one leaver."""
-        for other in self._members.values():
-            is_near = abs(other.busy_since - leaver.idle_since) <= self._rules.swap_within_s
-            if other.pool == MAIN and other.came_from_idle and is_near:
-                other.came_from_idle = False
-                return True
-        return False
+        near = [
+            (abs(other.busy_since - leaver.idle_since), name)
+            for name, other in self._members.items()
+            if other.pool == MAIN and other.came_from_idle
+        ]
+        distance, name = min(near, default=(np.inf, ""))
+        if distance > self._rules.swap_within_s:
+            return False
+        self._members[name].came_from_idle = False
+        return True
 
     def _answer(self, nodes: Sequence[str], at: float) -> Pools:
         numbers = {name: k for k, name in enumerate(self._names)}
