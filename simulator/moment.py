@@ -1,0 +1,82 @@
+"""What all parts of the physics are given at a tick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.config import ClusterConfig
+from simulator.faults import Floats, Mods
+from simulator.job import JobView
+
+Drivers = dict[str, Floats]
+"""Name -> array that broadcasts to (nodes, parts)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One tick.
+
+    Parameters
+    ----------
+    at
+        Epoch seconds.
+    dt
+        Seconds since the tick before.
+    mods
+        What faults and events change now.
+    job
+        The job now.
+    scraped
+        Epoch seconds of each target's scrape, shape (nodes, exporters).
+    """
+
+    at: float
+    dt: float
+    mods: Mods
+    job: JobView
+    scraped: Floats
+
+    def day(self) -> float:
+        """Return -1 to 1 over a day, highest in the afternoon."""
+        return float(np.sin(2 * np.pi * (self.at / 86400.0 - 0.375)))
+
+
+def column(values: Floats) -> Floats:
+    """Return one value per node as (nodes, 1)."""
+    return np.asarray(values, dtype=float)[:, None]
+
+
+class Drift:
+    """Noise that wanders: an AR(1) process with unit variance.
+
+    Parameters
+    ----------
+    shape
+        Shape of the noise.
+    tau_s
+        Time constant in seconds.
+    rng
+        Source of chance.
+    """
+
+    def __init__(self, shape: tuple[int, ...], tau_s: float, rng: np.random.Generator) -> None:
+        self._tau = tau_s
+        self._rng = rng
+        self.value = rng.standard_normal(shape)
+
+    def step(self, dt: float) -> Floats:
+        """Move on and return the noise."""
+        keep = float(np.exp(-dt / self._tau))
+        fresh = self._rng.standard_normal(self.value.shape)
+        self.value = keep * self.value + np.sqrt(1 - keep**2) * fresh
+        return self.value
+
+
+def relax(state: Floats, target: Floats, dt: float, tau_s: float | Floats) -> Floats:
+    """Return a state that follows a target with a time constant."""
+    return state + (target - state) * (1 - np.exp(-dt / tau_s))
+
+
+__all__ = ["ClusterConfig", "Drift", "Drivers", "Moment", "column", "relax"]
