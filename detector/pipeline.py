@@ -312,9 +312,11 @@ class Pipeline:
         )
         gone = ev.absence.silent & self._forgotten(ev.at)
         if judge:
-            frozen = known & ~batch.is_partial if batch.is_partial else known
+            # What is missing from a partial answer may be the evidence: it never clears anything.
+            told_enough = ev.scores.instant >= life.QUIET_SHARE
+            seen = known & (told_enough | (not batch.is_partial))
             incidents, transitions, told = step_incidents(
-                self.open, ev, teller, decided, frozen, gone, p.clear_after_s
+                self.open, ev, teller, decided, seen, gone, p.clear_after_s
             )
         else:
             incidents, transitions, told = list(self.open.values()), [], {}
@@ -345,7 +347,7 @@ class Pipeline:
         """Nodes of which no cell is expected any more."""
         n_nodes = len(self.interner.nodes)
         expected = self.memory.presence.expected(at, FORGET_S)
-        return np.bincount(self.interner.cell_node[expected], minlength=n_nodes) == 0
+        return np.asarray(np.bincount(self.interner.cell_node[expected], minlength=n_nodes) == 0)
 
     def _judgeable(self, ev: Evaluation) -> tuple[BoolArray, dict[int, str]]:
         """Which nodes have data to be judged by, and why the others are undetermined."""

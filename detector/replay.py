@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from grouping.pools import DeclaredPool, PoolRules
 
 from detector.core.parameters import Parameters
 from detector.discover import catalog_for_recording
@@ -17,6 +16,7 @@ from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Outcom
 from detector.pipeline import Pipeline
 from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import Catalog
+from grouping.pools import DeclaredPool, PoolRules
 
 Progress = Callable[[int, int], None]
 
@@ -33,8 +33,8 @@ class Replayed:
         Every incident that became a suspect, in order of time.
     group_events, data_quality
         As in `Outcome`, each once.
-    evaluations
-        Number of evaluations.
+    evaluations, node_evaluations
+        Number of evaluations, and of verdicts in all of them.
     undetermined
         Node-evaluations that could not be judged, by reason.
     notes
@@ -46,8 +46,14 @@ class Replayed:
     group_events: list[GroupEvent] = field(default_factory=list)
     data_quality: list[DataQuality] = field(default_factory=list)
     evaluations: int = 0
+    node_evaluations: int = 0
     undetermined: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def judged(self) -> bool:
+        """True when at least one node could be judged at least once."""
+        return self.evaluations > 0 and sum(self.undetermined.values()) < self.node_evaluations
 
     def as_json(self) -> dict[str, Any]:
         """Return the replay output contract as plain values."""
@@ -122,8 +128,9 @@ def replay_case(
     recording = load_recording(path)
     source = RecordingSource(path)
     result = Replayed(recording.id)
-    catalog, notes = catalog_for_recording(catalog, source)
-    result.notes.extend(notes)
+    if not source.metric_names & set(catalog.by_name):
+        catalog, notes = catalog_for_recording(catalog, source)
+        result.notes.extend(notes)
     parameters = replace(parameters or Parameters(), step_s=float(recording.step_s))
     pools = None
     if use_pool:
@@ -149,6 +156,7 @@ def replay_case(
         events.update({event.id: event for event in outcome.group_events})
         for finding in outcome.data_quality:
             quality.setdefault((finding.kind, finding.node), finding)
+        result.node_evaluations += len(outcome.verdicts)
         for reason, count in outcome.undetermined.items():
             result.undetermined[reason] = result.undetermined.get(reason, 0) + count
         if watch is not None:

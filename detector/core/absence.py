@@ -177,7 +177,7 @@ def judge_absence(
     last = np.zeros(n_nodes * n_exp)
     np.maximum.at(last, key[expected], presence.last_s[expected])
     last = last.reshape(shape)
-    silent = known.any(axis=1) & (gone | ~known).all(axis=1)
+    silent = np.asarray(known.any(axis=1) & (gone | ~known).all(axis=1))
     quality: list[DataQuality] = []
     outage = _outages(presence, gone, known, last, group_share, at, quality)
     absent: list[Absent] = []

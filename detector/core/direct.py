@@ -128,8 +128,8 @@ def severity_of(index: SeriesIndex, cell: int, value: float) -> Severity:
     if rule.on in ("value", "change"):
         if value in rule.healthy:
             return Severity.INFO
-        return rule.severities.get(value, rule.severity)
-    return rule.severity
+        return Severity(rule.severities.get(value, rule.severity))
+    return Severity(rule.severity)
 
 
 def step_direct(

@@ -152,10 +152,9 @@ def _block_stats(
     values: FloatArray, block: Block, min_peers: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
     """Median, sigma, outer order statistic and count of each row of one block."""
-    matrix = np.full(block.n_rows * block.n_columns, np.nan)
-    matrix[block.positions] = values[block.cells]
-    matrix = matrix.reshape(block.n_rows, block.n_columns)
-    ordered = np.sort(matrix, axis=1)
+    flat = np.full(block.n_rows * block.n_columns, np.nan)
+    flat[block.positions] = values[block.cells]
+    ordered = np.sort(flat.reshape(block.n_rows, block.n_columns), axis=1)
     count = block.n_columns - np.isnan(ordered).sum(axis=1)
     median = _middle(ordered, count)
     np.subtract(ordered, median[:, None], out=ordered)

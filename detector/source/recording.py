@@ -87,6 +87,11 @@ class RecordingSource:
         return len(self._keys)
 
     @property
+    def metric_names(self) -> frozenset[str]:
+        """Names of the metrics in the file."""
+        return frozenset(_name_of(key) for key in self._keys)
+
+    @property
     def span_ms(self) -> tuple[int, int]:
         """Times of the first and the last sample in epoch milliseconds, (0, 0) when there are none."""
         if not len(self._ts_ms):

@@ -1,0 +1,214 @@
+"""The `oddnode` command: parses, calls, prints, and says how it went by its exit code.
+
+Exit codes: 0 done and nothing suspect, 1 suspects found (`replay`), 2 the input or the
+settings are at fault, 3 it could not be judged.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
+from detector.errors import OddnodeError
+from detector.pipeline import IDENTITY_METRICS
+from detector.record import CaseDetails
+from detector.record import record as write_recording
+from detector.replay import Replayed, replay_case
+from detector.settings import load_settings
+from grouping.catalog import CatalogError, load_catalog
+
+app = typer.Typer(
+    help="Finds the odd node out of a GPU training cluster.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(catalog_app, name="catalog")
+
+FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
+
+
+def main() -> None:
+    """Run the command; errors that a person can mend are one sentence and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except (OddnodeError, CatalogError) as error:
+        _complain(str(error))
+        sys.exit(AT_FAULT)
+
+
+def _complain(text: str) -> None:
+    console = Console(stderr=True)
+    console.print(f"oddnode: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def replay(
+    cases: Annotated[list[Path], typer.Argument(help="Folders with a recorded incident.")],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write one JSON line per case.")] = None,
+    catalog: CatalogOption = None,
+    overlay: OverlayOption = None,
+    config: ConfigOption = None,
+    use_pool: Annotated[bool, typer.Option(help="Take pool and spares from the recording.")] = False,
+) -> None:
+    """Run recorded incidents through the same code as the live service."""
+    settings = load_settings(config)
+    chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
+    console = Console()
+    results: list[Replayed] = []
+    failed: list[str] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, transient=True, disable=not console.is_terminal) as bar:
+        for case in cases:
+            task = bar.add_task(case.name)
+            advance = partial(_advance, bar, task)
+            try:
+                results.append(
+                    replay_case(case, chosen, settings.detection, use_pool=use_pool, progress=advance)
+                )
+            except OddnodeError as error:
+                failed.append(f"{case}: {error}")
+            bar.remove_task(task)
+    if json_file is not None:
+        _write_lines(json_file, [result.as_json() for result in results])
+    for result in results:
+        _print_replayed(console, result)
+    for line in failed:
+        _complain(f"left out: {line}")
+    if failed:
+        raise typer.Exit(AT_FAULT)
+    if any(result.flags for result in results):
+        raise typer.Exit(FOUND)
+    raise typer.Exit(0 if all(result.judged for result in results) else UNJUDGED)
+
+
+def _advance(bar: Progress, task: TaskID, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total)
+
+
+def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OddnodeError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _print_replayed(console: Console, result: Replayed) -> None:
+    for note in result.notes:
+        console.print(f"{result.case}: {note}", markup=False, highlight=False)
+    if not result.flags:
+        console.print(
+            f"{result.case}: no suspect in {result.evaluations} evaluations", markup=False, highlight=False
+        )
+    else:
+        table = Table(title=f"{result.case}: suspects", title_justify="left")
+        for name in ("node", "part", "flagged (UTC)", "cleared (UTC)", "why"):
+            table.add_column(name, overflow="fold")
+        for flag in result.flags:
+            table.add_row(
+                *(
+                    _plain(x)
+                    for x in (flag.node, flag.part, _utc(flag.suspect_at), _utc(flag.cleared_at), flag.reason)
+                )
+            )
+        console.print(table)
+    for event in result.group_events:
+        until = _utc(event.ended_at)
+        console.print(
+            f"{result.case}: group event {_utc(event.started_at)} to {until}: {event.reason}",
+            markup=False,
+            highlight=False,
+        )
+    for finding in result.data_quality[:10]:
+        where = finding.node or "cluster"
+        console.print(
+            f"{result.case}: data quality, {where}: {finding.reason}", markup=False, highlight=False
+        )
+    if result.undetermined:
+        text = ", ".join(f"{reason}: {count}" for reason, count in sorted(result.undetermined.items()))
+        console.print(f"{result.case}: undetermined node-evaluations: {text}", markup=False, highlight=False)
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _utc(at: float | None) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S") if at else "-"
+
+
+@app.command()
+def serve(config: ConfigOption = None) -> None:
+    """Run the service: pull, compare, and answer over REST."""
+    from detector.app import serve as run
+
+    raise typer.Exit(run(load_settings(config)))
+
+
+@app.command("check-config")
+def check_config(config: ConfigOption = None) -> None:
+    """Validate settings and catalog, and print what is in effect (without secrets)."""
+    settings = load_settings(config)
+    catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    console = Console()
+    console.print_json(json.dumps(settings.describe(), default=str))
+    console.print(f"catalog {catalog.path}: {len(catalog.specs)} metrics, sha256 {catalog.sha256[:12]}")
+
+
+@app.command()
+def record(
+    out: Annotated[Path, typer.Argument(help="Folder to make.")],
+    start: Annotated[str, typer.Option(help="Begin: epoch seconds or ISO 8601.")],
+    end: Annotated[str, typer.Option(help="End: epoch seconds or ISO 8601.")],
+    url: Annotated[str | None, typer.Option(help="Database (else the one of the settings).")] = None,
+    all_metrics: Annotated[bool, typer.Option(help="Record every metric, not only the catalog's.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing folder.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Write a time range of a live database as a recorded incident."""
+    settings = load_settings(config)
+    catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    begin, finish = _moment(start, "--start"), _moment(end, "--end")
+    if not begin < finish:
+        raise OddnodeError(f"--start {start} is not before --end {end}")
+    names = [] if all_metrics else sorted({*catalog.by_name, *IDENTITY_METRICS})
+    source = database(settings, url)
+    try:
+        made = write_recording(
+            source,
+            names,
+            begin,
+            finish,
+            out,
+            CaseDetails(step_s=settings.schedule.step_s),
+            overwrite=overwrite,
+        )
+    finally:
+        source.close()
+    Console().print(f"{out}: {made.n_series} series, {made.n_samples} samples", markup=False, highlight=False)
+
+
+def _moment(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise OddnodeError(f"{option} {text!r} is neither epoch seconds nor ISO 8601") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,116 @@
+"""`oddnode catalog`: is the catalog right for a database, and what would one for it look like."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from detector.catalog_report import Questions, check_database, discover_database
+from detector.catalog_tables import draft_table, report_dict, report_tables
+from detector.errors import OddnodeError
+from detector.settings import Settings, load_settings
+from detector.source.base import Source
+from detector.source.incident_file import load_recording
+from detector.source.opening import DatabaseSource, open_source
+from detector.source.recording import RecordingSource
+from grouping.catalog import load_catalog
+
+catalog_app = typer.Typer(help="The metric catalog: what is compared, and how.", no_args_is_help=True)
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings file (YAML).")]
+CatalogOption = Annotated[Path | None, typer.Option(help="Catalog to use instead of the shipped one.")]
+OverlayOption = Annotated[
+    list[Path] | None, typer.Option(help="Catalog that extends or overrides; repeatable.")
+]
+UrlOption = Annotated[str | None, typer.Option(help="Database to look at (else the one of the settings).")]
+CaseOption = Annotated[Path | None, typer.Option(help="A recording to look at instead of a database.")]
+MinutesOption = Annotated[float, typer.Option(min=1.0, help="How much of the past to look at.")]
+
+
+def database(settings: Settings, url: str | None) -> DatabaseSource:
+    """Open the database of the settings, or another address with the same credentials and bounds."""
+    source = settings.source if url is None else settings.source.model_copy(update={"url": url})
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise OddnodeError(f"--url {url!r} must begin with http:// or https://")
+    return open_source(source.options())
+
+
+@contextmanager
+def _looked_at(
+    settings: Settings, url: str | None, case: Path | None, minutes: float
+) -> Iterator[tuple[Source, Questions | None, float, float]]:
+    """Open what is looked at: source, whom to ask for types, and the time range."""
+    if case is not None:
+        recording = load_recording(case)
+        source = RecordingSource(case)
+        try:
+            yield source, None, recording.start, recording.end
+        finally:
+            source.close()
+        return
+    live = database(settings, url)
+    now = time.time_ns() / 1e9  # what a database has is a matter of the clock
+    try:
+        yield live, live, now - 60.0 * minutes, now
+    finally:
+        live.close()
+
+
+@catalog_app.command("check")
+def catalog_check(
+    url: UrlOption = None,
+    case: CaseOption = None,
+    minutes: MinutesOption = 10.0,
+    catalog: CatalogOption = None,
+    overlay: OverlayOption = None,
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say which entries exist there, what is missing, constant or of another type, and who is whom."""
+    settings = load_settings(config)
+    chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
+    with _looked_at(settings, url, case, minutes) as (source, questions, start_s, end_s):
+        report = check_database(
+            chosen,
+            source,
+            questions,
+            start_s,
+            end_s,
+            identity=settings.identity,
+            placement=settings.placement,
+        )
+    if as_json:
+        sys.stdout.write(json.dumps(report_dict(report), default=str) + "\n")
+        return
+    for table in report_tables(report):
+        Console().print(table)
+
+
+@catalog_app.command("discover")
+def catalog_discover(
+    url: UrlOption = None,
+    case: CaseOption = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the draft (else standard output).")] = None,
+    minutes: MinutesOption = 10.0,
+    config: ConfigOption = None,
+) -> None:
+    """Draft a catalog from a database or a recording that has other metrics."""
+    settings = load_settings(config)
+    with _looked_at(settings, url, case, minutes) as (source, questions, start_s, end_s):
+        drafted = discover_database(source, questions, start_s, end_s, identity=settings.identity)
+    if out is None:
+        sys.stdout.write(drafted.to_yaml())
+        return
+    try:
+        out.write_text(drafted.to_yaml(), encoding="utf-8")
+    except OSError as error:
+        raise OddnodeError(f"{out}: cannot be written: {error.strerror}") from error
+    Console().print(draft_table(drafted))
