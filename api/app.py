@@ -1,0 +1,117 @@
+"""The REST interface as one app."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from api import errors, examples, schemas
+from api.errors import INTERNAL
+from api.routes import create_router
+from detector.service_view import ServiceView
+
+DESCRIPTION = (
+    "Finds the odd node out: machines of a GPU training cluster that deviate from their peers, with the "
+    "evidence. Times are epoch seconds. Every answer that rests on an evaluation says its time and age."
+)
+LINKS = {
+    "suspects": "/v1/suspects",
+    "incidents": "/v1/incidents",
+    "nodes": "/v1/nodes",
+    "groups": "/v1/groups",
+    "ready": "/readyz",
+    "metrics": "/metrics",
+    "openapi": "/openapi.json",
+}
+
+
+def create_app(view: ServiceView, version: str = "0") -> FastAPI:
+    """Return the REST interface of a running service.
+
+    Parameters
+    ----------
+    view
+        The service; nothing here changes it.
+    version
+        Version to show.
+    """
+    app = FastAPI(
+        title="Oddnode",
+        version=version,
+        description=DESCRIPTION,
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    errors.install(app)
+    app.include_router(create_router(view))
+    _add_probes(app, view)
+    return app
+
+
+def _json(example: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"example": example}}}
+
+
+def _add_probes(app: FastAPI, view: ServiceView) -> None:
+    @app.get(
+        "/",
+        response_model=schemas.RootOut,
+        tags=["service"],
+        summary="Where to look",
+        responses={200: _json(examples.ROOT, "Links."), **INTERNAL},
+    )
+    async def root() -> dict[str, Any]:
+        """Name the other routes."""
+        return {"name": "oddnode", "links": LINKS}
+
+    @app.get(
+        "/healthz",
+        response_model=schemas.HealthOut,
+        tags=["service"],
+        summary="The process answers",
+        responses={200: _json(examples.HEALTH, "It does."), **INTERNAL},
+    )
+    async def healthz() -> JSONResponse:
+        """Answer at once, whatever else goes on: for liveness probes."""
+        return JSONResponse({"status": "ok"})
+
+    @app.get(
+        "/readyz",
+        response_model=schemas.ReadyOut,
+        tags=["service"],
+        summary="Verdicts are fresh and stored",
+        responses={
+            200: _json(examples.READY, "They are."),
+            503: {"model": schemas.ReadyOut, **_json(examples.NOT_READY, "They are not, and why.")},
+            **INTERNAL,
+        },
+    )
+    async def readyz() -> JSONResponse:
+        """Tell whether verdicts can be relied on: fresh data, series found, incidents stored."""
+        found = view.readiness()
+        body = {
+            "status": "ready" if found.is_ready else "not ready",
+            "reasons": list(found.reasons),
+            "notes": list(found.notes),
+        }
+        return JSONResponse(body, status_code=200 if found.is_ready else 503)
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        tags=["service"],
+        summary="Own metrics",
+        responses={
+            200: {
+                "description": "Prometheus text format.",
+                "content": {"text/plain": {"example": examples.METRICS}},
+            },
+            **INTERNAL,
+        },
+    )
+    def metrics() -> Response:
+        """Return own metrics for Prometheus."""
+        return Response(view.metrics_text(), media_type=CONTENT_TYPE_LATEST)

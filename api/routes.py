@@ -1,0 +1,239 @@
+"""Routes under ``/v1``: what is suspect, what was, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from starlette.exceptions import HTTPException
+
+from api import examples, present, schemas
+from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
+from detector.service_view import Latest, ServiceView
+from detector.store_read import IncidentFilter
+
+MAX_LIMIT = 1000
+MAX_OFFSET = 1_000_000
+SHOWN_WITH_NODE = 50
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many at most.")]
+Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to pass over.")]
+Time = Annotated[float | None, Query(ge=0, le=1e11, allow_inf_nan=False, description="Epoch seconds.")]
+NodeQuery = Annotated[str | None, Query(min_length=1, max_length=253, description="Node name.")]
+
+
+def _ok(example: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": description, "content": {"application/json": {"example": example}}}}
+
+
+def create_router(view: ServiceView) -> APIRouter:
+    """Return the routes of a running service."""
+    router = APIRouter(prefix="/v1")
+    _add_suspects(router, view)
+    _add_incidents(router, view)
+    _add_nodes(router, view)
+    _add_groups(router, view)
+    _add_series(router, view)
+    return router
+
+
+def _evaluated(view: ServiceView) -> Latest:
+    latest = view.latest()
+    if latest is None:
+        reasons = "; ".join(view.readiness().reasons) or "nothing was evaluated yet"
+        raise HTTPException(503, reasons, headers={"Retry-After": "10"})
+    return latest
+
+
+def _add_suspects(router: APIRouter, view: ServiceView) -> None:
+    @router.get(
+        "/suspects",
+        response_model=schemas.SuspectsOut,
+        tags=["verdicts"],
+        summary="Machines to look at now",
+        responses={**_ok(examples.SUSPECTS, "Strongest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
+    )
+    def suspects(limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+        """List the nodes that deviate from their peers for long enough, each with its evidence."""
+        latest = _evaluated(view)
+        verdicts = {verdict.node: verdict for verdict in latest.outcome.verdicts}
+        chosen = latest.suspects[offset : offset + limit]
+        return {
+            **present.timed(view, latest),
+            "suspects": [present.suspect(item, verdicts.get(item.node)) for item in chosen],
+            "n_nodes": len(verdicts),
+            "undetermined": dict(latest.outcome.undetermined),
+        }
+
+
+def _add_incidents(router: APIRouter, view: ServiceView) -> None:
+    @router.get(
+        "/incidents",
+        response_model=schemas.IncidentsOut,
+        tags=["incidents"],
+        summary="Incidents, newest first",
+        responses={**_ok(examples.INCIDENTS, "Newest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
+    )
+    def incidents(
+        node: NodeQuery = None,
+        state: Annotated[
+            Literal["open", "pending", "suspect", "cleared"] | None,
+            Query(description="State; `open` is pending or suspect."),
+        ] = None,
+        since: Time = None,
+        until: Time = None,
+        was_suspect: Annotated[
+            bool, Query(description="Leave out first signs that never made a suspect.")
+        ] = False,
+        limit: Limit = 100,
+        offset: Offset = 0,
+    ) -> dict[str, Any]:
+        """List stored incidents that were open at some time between `since` and `until`."""
+        wanted = IncidentFilter(node, state, since, until, was_suspect)
+        return {
+            **present.timed(view, view.latest()),
+            "total": view.store.count_incidents(wanted),
+            "limit": limit,
+            "offset": offset,
+            "incidents": [
+                present.incident(item) for item in view.store.incidents(wanted, limit=limit, offset=offset)
+            ],
+        }
+
+    @router.get(
+        "/incidents/{incident_id:path}",
+        response_model=schemas.IncidentDetailOut,
+        tags=["incidents"],
+        summary="One incident with its transitions",
+        responses={
+            **_ok(examples.INCIDENT, "The incident."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
+        },
+    )  # fmt: skip
+    def incident(incident_id: Annotated[str, Path(min_length=1, max_length=300)]) -> dict[str, Any]:
+        """Tell the life of one incident."""
+        found = view.store.incident(incident_id)
+        if found is None:
+            raise HTTPException(404, f"incident {incident_id!r} is not known")
+        return {
+            **present.timed(view, view.latest()),
+            "incident": present.incident(found),
+            "transitions": [
+                present.plain(item)
+                for item in view.store.transitions(incident_id=incident_id, limit=MAX_LIMIT)
+            ],
+        }
+
+
+def _add_nodes(router: APIRouter, view: ServiceView) -> None:
+    @router.get(
+        "/nodes",
+        response_model=schemas.NodesOut,
+        tags=["verdicts"],
+        summary="All nodes, suspects first",
+        responses={
+            **_ok(examples.NODES, "Suspects first, then by score."), **INVALID, **UNAVAILABLE, **INTERNAL
+        },
+    )  # fmt: skip
+    def nodes(
+        status: Annotated[schemas.Status | None, Query(description="Only nodes in this state.")] = None,
+        pool: Annotated[str | None, Query(max_length=253, description="Only nodes of this pool.")] = None,
+        limit: Limit = 100,
+        offset: Offset = 0,
+    ) -> dict[str, Any]:
+        """List what is known of every node."""
+        latest = _evaluated(view)
+        found = [
+            verdict
+            for verdict in latest.outcome.verdicts
+            if (status is None or verdict.status.value == status) and (pool is None or verdict.pool == pool)
+        ]
+        return {
+            **present.timed(view, latest),
+            "total": len(found),
+            "limit": limit,
+            "offset": offset,
+            "nodes": [present.node(verdict) for verdict in found[offset : offset + limit]],
+        }
+
+    @router.get(
+        "/nodes/{node:path}",
+        response_model=schemas.NodeDetailOut,
+        tags=["verdicts"],
+        summary="One node with its evidence and incidents",
+        responses={**_ok(examples.NODE, "The node."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL},
+    )
+    def one_node(node: Annotated[str, Path(min_length=1, max_length=253)]) -> dict[str, Any]:
+        """Tell all that is known of one node."""
+        latest = _evaluated(view)
+        verdict = next((v for v in latest.outcome.verdicts if v.node == node), None)
+        if verdict is None:
+            raise HTTPException(404, f"node {node!r} is not known")
+        return {
+            **present.timed(view, latest),
+            "node": present.node(verdict),
+            "evidence": [present.evidence(item) for item in verdict.evidence],
+            "incidents": [
+                present.incident(item)
+                for item in view.store.incidents(IncidentFilter(node=node), limit=SHOWN_WITH_NODE)
+            ],
+            "data_quality": [present.plain(f) for f in latest.outcome.data_quality if f.node == node],
+        }
+
+
+def _add_groups(router: APIRouter, view: ServiceView) -> None:
+    @router.get(
+        "/groups",
+        response_model=schemas.GroupsOut,
+        tags=["verdicts"],
+        summary="Peer groups and group events",
+        responses={**_ok(examples.GROUPS, "All groups."), **INVALID, **UNAVAILABLE, **INTERNAL},
+    )
+    def groups(limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+        """List who is compared with whom, and what moved whole groups so that nobody is blamed."""
+        latest = _evaluated(view)
+        return {
+            **present.timed(view, latest),
+            "total": len(latest.groups),
+            "limit": limit,
+            "offset": offset,
+            "groups": [
+                {
+                    "pool": group.pool,
+                    "unit": group.unit,
+                    "n_nodes": group.n_nodes,
+                    "n_members": group.n_members,
+                    "n_signals": group.n_signals,
+                    "undetermined": group.undetermined,
+                }
+                for group in latest.groups[offset : offset + limit]
+            ],
+            "group_events": [
+                present.plain(event) for event in view.store.group_events(limit=SHOWN_WITH_NODE)
+            ],
+            "data_quality": [present.plain(f) for f in latest.outcome.data_quality if not f.node],
+        }
+
+
+def _add_series(router: APIRouter, view: ServiceView) -> None:
+    @router.get(
+        "/series",
+        response_model=schemas.SeriesOut,
+        tags=["verdicts"],
+        summary="A node's signal against its peers",
+        responses={
+            **_ok(examples.SERIES, "One entry per signal."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
+        },
+    )  # fmt: skip
+    def series(
+        node: Annotated[str, Query(min_length=1, max_length=253, description="Node name.")],
+        metric: Annotated[str, Query(min_length=1, max_length=200, description="Metric of the catalog.")],
+        part: Annotated[str, Query(max_length=200, description="Part of the node, empty for all.")] = "",
+        limit: Annotated[int, Query(ge=1, le=100, description="How many signals at most.")] = 20,
+    ) -> dict[str, Any]:
+        """Return values over the kept window beside the peers' median and ordinary band."""
+        latest = _evaluated(view)
+        found = view.series(node, metric, part, limit)
+        if not found:
+            where = f"node {node!r}" + (f", part {part!r}," if part else "")
+            raise HTTPException(404, f"{where} has no metric {metric!r} that is compared")
+        return {**present.timed(view, latest), "series": [present.series(item) for item in found]}

@@ -1,0 +1,235 @@
+"""What the REST interface returns. Times are epoch seconds; null means "no value", never zero."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Status = Literal["clear", "pending", "suspect", "undetermined"]
+IncidentState = Literal["pending", "suspect", "cleared"]
+
+
+class Answer(BaseModel):
+    """Base of all answers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Timed(Answer):
+    """An answer that rests on an evaluation."""
+
+    at: float | None = Field(description="Time of the newest evaluation; null before the first.")
+    data_age_s: float | None = Field(description="Seconds between that time and now.")
+    is_partial: bool = Field(description="True when the database said that data may be missing.")
+
+
+class EvidenceOut(Answer):
+    """One reason to suspect a node."""
+
+    metric: str
+    labels: dict[str, str]
+    part: str = Field(description="Part of the node, empty for the node itself.")
+    layer: Literal["direct", "absence", "peer"]
+    reason: str
+    score: float = Field(description="Strength; 1 is the threshold.")
+    value: float | None = Field(description="Newest value; rate per second for counters.")
+    peer_median: float | None
+    band: tuple[float, float] | None = Field(description="Inside it peers are ordinary.")
+    since: float
+    n_peers: int
+    target: str = Field(description="Monitored target of the metric.")
+
+
+class SuspectOut(Answer):
+    """A machine that deviates, and why."""
+
+    node: str
+    score: float | None = Field(description="Fused evidence now; 1 is the threshold; null without data.")
+    since: float = Field(description="First sign.")
+    suspect_since: float | None
+    part: str
+    reason: str
+    pool: str
+    incident_id: str
+    evidence: list[EvidenceOut] = Field(description="Strongest first.")
+
+
+class SuspectsOut(Timed):
+    """Machines to look at now, strongest first."""
+
+    suspects: list[SuspectOut]
+    n_nodes: int
+    undetermined: dict[str, int] = Field(description="Nodes that cannot be judged, by reason.")
+
+
+class TransitionOut(Answer):
+    """One step of an incident's life."""
+
+    incident_id: str
+    node: str
+    at: float
+    before: str
+    after: str
+    reason: str
+
+
+class IncidentOut(Answer):
+    """One suspicion from first sign to end."""
+
+    id: str
+    node: str
+    state: IncidentState
+    active_at: float
+    suspect_at: float | None
+    cleared_at: float | None
+    last_evidence_at: float
+    healthy_s: float
+    peak_score: float | None
+    part: str
+    reason: str
+    evidence: list[EvidenceOut] = Field(description="Evidence at the peak.")
+
+
+class IncidentDetailOut(Timed):
+    """An incident and its transitions."""
+
+    incident: IncidentOut
+    transitions: list[TransitionOut]
+
+
+class IncidentsOut(Timed):
+    """Incidents, newest first."""
+
+    total: int
+    limit: int
+    offset: int
+    incidents: list[IncidentOut]
+
+
+class NodeOut(Answer):
+    """What is known of one node now."""
+
+    node: str
+    pool: str
+    status: Status
+    score: float | None
+    part: str
+    since: float | None
+    reason: str
+
+
+class NodesOut(Timed):
+    """Nodes, suspects first."""
+
+    total: int
+    limit: int
+    offset: int
+    nodes: list[NodeOut]
+
+
+class DataQualityOut(Answer):
+    """The monitoring is at fault, not the node."""
+
+    kind: str
+    node: str
+    since: float
+    reason: str
+
+
+class NodeDetailOut(Timed):
+    """One node with its evidence and its incidents."""
+
+    node: NodeOut
+    evidence: list[EvidenceOut]
+    incidents: list[IncidentOut] = Field(description="Newest first, at most 50.")
+    data_quality: list[DataQualityOut]
+
+
+class GroupOut(Answer):
+    """Members that are compared with each other."""
+
+    pool: str
+    unit: str
+    n_nodes: int
+    n_members: int
+    n_signals: int
+    undetermined: str = Field(description="Why the group is not judged, empty when it is.")
+
+
+class GroupEventOut(Answer):
+    """Many members moved together: nobody is to blame."""
+
+    id: str
+    pool: str
+    started_at: float
+    ended_at: float | None
+    nodes: list[str]
+    metrics: list[str]
+    reason: str
+
+
+class GroupsOut(Timed):
+    """Peer groups, and what moved whole groups."""
+
+    total: int
+    limit: int
+    offset: int
+    groups: list[GroupOut]
+    group_events: list[GroupEventOut] = Field(description="Newest first, at most 50.")
+    data_quality: list[DataQualityOut] = Field(description="Findings about the monitoring as a whole.")
+
+
+class SeriesViewOut(Answer):
+    """One signal of a node's part against its peers, over the kept window."""
+
+    metric: str
+    node: str
+    part: str
+    labels: dict[str, str]
+    times: list[float]
+    value: list[float | None]
+    median: list[float | None]
+    low: list[float | None]
+    high: list[float | None]
+    n_peers: int
+
+
+class SeriesOut(Timed):
+    """Signals of one metric of one node."""
+
+    series: list[SeriesViewOut]
+
+
+class HealthOut(Answer):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class ReadyOut(Answer):
+    """Whether verdicts are fresh and stored."""
+
+    status: Literal["ready", "not ready"]
+    reasons: list[str]
+    notes: list[str]
+
+
+class RootOut(Answer):
+    """Where to look."""
+
+    name: str
+    links: dict[str, str]
+
+
+class ErrorBody(Answer):
+    """What went wrong."""
+
+    code: str
+    message: str
+
+
+class ErrorOut(Answer):
+    """The one shape of errors."""
+
+    error: ErrorBody
