@@ -204,7 +204,7 @@ def _choose_key(
     roles: list[str] = []
     summed: list[str] = []
     redundant: list[str] = []
-    key = [(node,) for node, _ in series]
+    key: list[tuple[str, ...]] = [(node,) for node, _ in series]
     size = len(set(key))
     churn_last = sorted(others, key=lambda n: n in CHURN_LABELS)
     for name in [*known, *churn_last]:

@@ -187,8 +187,8 @@ def parse_document(content: bytes, file: str) -> Value:
         raise CatalogError(f"{file}, line {line}: is not UTF-8 text") from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        raise CatalogError(f"{file}{line}: is not YAML: {error.problem or error.context}") from error
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise CatalogError(f"{file}{where}: is not YAML: {error.problem or error.context}") from error
     except YAMLError as error:
         problem = " ".join(str(error).split())[:MAX_TEXT]
         raise CatalogError(f"{file}: is not YAML: {problem}") from error
