@@ -78,13 +78,12 @@ class Claims:
         if claim is None:
             claims[cluster] = _Claim(name, strength, {name: strength})
             return True
-        if len(claim.names) <= MAX_OWNERS:
+        before = self._holder(claim)
+        if len(claim.names) <= MAX_OWNERS or name in claim.names:
             claim.names[name] = max(strength, claim.names.get(name, 0))
-        if strength < claim.strength:
-            return False
-        changed = claim.name != name or len(claim.names) == self._max_owners + 1
-        claim.name, claim.strength = name, strength
-        return changed
+        if strength >= claim.strength:
+            claim.name, claim.strength = name, strength
+        return self._holder(claim) != before
 
     def name_of(self, cluster: str, key: str) -> str | None:
         """Return the name claimed for a key, None when there is none or too many share it."""
@@ -94,8 +93,9 @@ class Claims:
         claim = claims.get(cluster) or claims.get("")
         if claim is None and not cluster and len(claims) == 1:
             claim = next(iter(claims.values()))
-        if claim is None:
-            return None
+        return None if claim is None else self._holder(claim)
+
+    def _holder(self, claim: _Claim) -> str | None:
         strongest = sum(strength == claim.strength for strength in claim.names.values())
         return None if strongest > self._max_owners else claim.name
 

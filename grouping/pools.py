@@ -320,8 +320,7 @@ class PoolTracker:
             return
         if self._idle_together_since is None:
             self._idle_together_since = at
-            if at != self._began:
-                return
+            return
         self._stopped_at = self._idle_together_since
         for name in main:
             member = self._members[name]

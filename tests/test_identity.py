@@ -256,6 +256,34 @@ def test_uname_goes_before_what_other_exporters_say_of_an_address():
     assert identity.node_of(load1("10.1.0.5:9256"), "") == "gpu065"
 
 
+def test_a_machines_own_name_goes_before_a_target_of_that_name():
+    """Two targets whose host names were mixed up in the scraper's settings."""
+    identity = learnt(uname("gpu-a:9100", "gpu-b"), uname("gpu-b:9100", "gpu-a"))
+    assert identity.node_of(load1("gpu-a:9100"), "") == "gpu-b"
+    own = {"__name__": "all_smi_gpu_utilization", "instance": "10.9.9.9:9090", "exported_instance": "gpu-b"}
+    assert identity.node_of(own, "") == "gpu-b"
+
+
+def test_an_agent_is_found_by_a_name_learnt_later():
+    identity = learnt()
+    agent = {"instance": "10.1.0.5:6003", "display_name": "agent-i-gpu065"}
+    assert identity.node_of(agent, "") == "10.1.0.5"
+    before = identity.generation
+    identity.learn({"Hostname": "gpu065"})
+    assert identity.generation > before
+    assert identity.node_of(agent, "") == "gpu065"
+
+
+def test_a_better_source_ends_the_sharing_of_an_address():
+    identity = learnt(*(dcgm("10.1.0.5:9400", Hostname=f"gpu{k}") for k in range(5)))
+    labels = load1("10.1.0.5:9100")
+    assert identity.node_of(labels, "") == "10.1.0.5"
+    before = identity.generation
+    identity.learn(uname("10.1.0.5:9999", "gpu4"))
+    assert identity.generation > before
+    assert identity.node_of(labels, "") == "gpu4"
+
+
 def test_a_shared_address_is_nobodys():
     proxied = [dcgm("proxy:9400", Hostname=f"gpu{k:03d}") for k in range(6)]
     identity = learnt(*proxied)

@@ -146,6 +146,21 @@ def test_one_spare_excuses_one_leaver_only():
     assert len([node for node in fleet.run(600) if node in NODES[:60]]) == 1
 
 
+def test_a_spare_that_joined_long_ago_excuses_nobody():
+    fleet = training()
+    fleet.set(BUSY, SPARES[0]).run(3600)
+    fleet.set(IDLE, NODES[5])
+    assert fleet.run(1770) == {}
+
+
+def test_a_node_lost_to_sight_at_a_restart_stays():
+    fleet = training()
+    fleet.run(3600)
+    fleet.set(IDLE, *NODES).run(300)
+    fleet.set(np.nan, NODES[5]).set(BUSY, *NODES[:5], *NODES[7:60])
+    assert fleet.run(3600) == {NODES[6]: "idle"}
+
+
 def test_a_suspect_replaced_by_a_spare_stays_until_it_is_cleared():
     fleet = training()
     fleet.run(3600)
