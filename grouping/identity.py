@@ -53,7 +53,7 @@ class IdentityRules:
     Raises
     ------
     ValueError
-        When a rewrite is no regular expression, or there are too many.
+        When a rewrite is no regular expression, there are too many, or an alias has an empty side.
     """
 
     node_label: str | None = None
@@ -75,6 +75,9 @@ class IdentityRules:
                 re.sub(pattern, replacement, "")
             except (re.error, IndexError) as error:
                 raise ValueError(f"identity rewrite {pattern!r} to {replacement!r}: {error}") from None
+        for key, name in self.aliases.items():
+            if parse_host(key) is None or parse_host(name) is None:
+                raise ValueError(f"identity alias {key!r} to {name!r} has an empty side")
 
     @property
     def name_labels(self) -> tuple[str, ...]:
@@ -129,9 +132,8 @@ class NodeIdentity:
         found: dict[str, str] = {}
         for key, name in aliases.items():
             host, target = parse_host(key), parse_host(name)
-            if host is None or target is None:
-                raise ValueError(f"identity alias {key!r} to {name!r} has an empty side")
-            found[host.exact] = target.spelling
+            if host is not None and target is not None:
+                found[host.exact] = target.spelling
         return found
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from grouping.catalog import Catalog
 from grouping.hosts import shorten
@@ -63,6 +63,11 @@ class PlacementRules:
         Scrape jobs of which nothing is compared.
     agent_group
         Value that a ``service_group`` label must have, empty for any.
+
+    Raises
+    ------
+    ValueError
+        When a pattern is empty or too long; names the field.
     """
 
     interface_include: tuple[str, ...] = ()
@@ -75,6 +80,15 @@ class PlacementRules:
     export_exclude: tuple[str, ...] = ()
     job_exclude: tuple[str, ...] = ()
     agent_group: str = AGENT_GROUP
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            patterns = getattr(self, item.name)
+            if isinstance(patterns, tuple):
+                try:
+                    Globs(patterns)
+                except ValueError as error:
+                    raise ValueError(f"placement: {item.name}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +116,6 @@ class Placer:
         Which labels are one machine.
     rules
         What is left out.
-
-    Raises
-    ------
-    ValueError
-        When a pattern of the rules is empty or too long.
 
     Notes
     -----

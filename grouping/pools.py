@@ -73,6 +73,11 @@ class PoolRules:
         Seconds after joining in which a node is not compared.
     max_gap_s
         A longer time between two steps is a gap: it adds nothing to any of these times.
+
+    Raises
+    ------
+    ValueError
+        When a bound, a time or a pattern is wrong; one sentence that names it.
     """
 
     muted: tuple[str, ...] = ()
@@ -97,6 +102,14 @@ class PoolRules:
             )
         if self.unknown_load not in ("majority", "apart"):
             raise ValueError(f"pools: unknown_load is {self.unknown_load!r}, not majority or apart")
+        for name in ("settle_s", "leave_after_s", "swap_within_s", "join_grace_s", "max_gap_s"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"pools: {name} must be 0 or more seconds")
+        for pool in self.declared:
+            if not pool.name:
+                raise ValueError("pools: a declared pool has no name")
+        for patterns in (self.muted, self.spares, *(pool.patterns for pool in self.declared)):
+            NodePatterns(patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +144,6 @@ class PoolTracker:
     ----------
     rules
         See `PoolRules`.
-
-    Raises
-    ------
-    ValueError
-        When a pattern of the rules is wrong.
     """
 
     def __init__(self, rules: PoolRules | None = None) -> None:

@@ -205,6 +205,11 @@ def test_a_wrong_rewrite_is_told(rewrite):
         IdentityRules(rewrites=(rewrite,))
 
 
+def test_an_alias_with_an_empty_side_is_told():
+    with pytest.raises(ValueError, match="alias"):
+        IdentityRules(aliases={"10.1.0.6": " "})
+
+
 def test_aliases_go_before_all():
     rules = IdentityRules(aliases={"10.1.0.6": "gpu01b", "[fd00::7]:9100": "gpu07", "oldname": "newname"})
     identity = learnt(uname("10.1.0.6:9100", "gpu01"), rules=rules)

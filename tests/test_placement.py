@@ -156,8 +156,8 @@ def test_jobs_can_be_left_out_and_are_a_role_of_runtimes():
 
 
 def test_an_empty_pattern_is_told():
-    with pytest.raises(ValueError, match="pattern"):
-        placer(PlacementRules(disk_exclude=("",)))
+    with pytest.raises(ValueError, match="disk_exclude: pattern"):
+        PlacementRules(disk_exclude=("",))
 
 
 def test_what_changes_with_a_release_is_no_part_of_the_place():

@@ -435,7 +435,11 @@ def test_wrong_shapes_and_rules_are_told():
     with pytest.raises(ValueError, match="unknown_load"):
         PoolRules(unknown_load="x")
     with pytest.raises(ValueError, match="regular expression"):
-        PoolTracker(PoolRules(spares=("~(",)))
+        PoolRules(spares=("~(",))
+    with pytest.raises(ValueError, match="join_grace_s"):
+        PoolRules(join_grace_s=-1)
+    with pytest.raises(ValueError, match="name"):
+        PoolRules(declared=(DeclaredPool("", ("a",)),))
 
 
 @pytest.mark.parametrize(
