@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -209,6 +210,36 @@ def blocks_from_openmetrics(folder: Path, text: str) -> None:
 
 
 @dataclass
+class Certificates:
+    """PEM files: an authority, and a key pair that it signed for 127.0.0.1."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+def make_certificates(folder: Path, name: str = "localhost") -> Certificates:
+    """Make an authority and a pair signed by it, with openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Certificates(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
+    extensions = folder / "ext"
+    extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    for command in (
+        f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ca-{name} "
+        f"-addext keyUsage=critical,keyCertSign -keyout {folder}/ca.key -out {made.ca}",
+        f"req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={name} "
+        f"-keyout {made.key} -out {folder}/csr.pem",
+        f"x509 -req -in {folder}/csr.pem -CA {made.ca} -CAkey {folder}/ca.key -CAcreateserial -days 2 "
+        f"-extfile {extensions} -out {made.cert}",
+    ):
+        done = subprocess.run(["openssl", *command.split()], capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-1000:]
+    return made
+
+
+@dataclass
 class Request:
     """A request as received by a `ScriptedServer`."""
 
@@ -273,11 +304,14 @@ class ScriptedServer:
     ----------
     replies
         What to answer.
+    tls
+        Makes it an https server.
     """
 
     replies: list[Reply]
     requests: list[Request] = field(default_factory=list)
     url: str = ""
+    tls: ssl.SSLContext | None = None
 
     def __enter__(self) -> ScriptedServer:
         script = self
@@ -310,7 +344,13 @@ class ScriptedServer:
                 pass
 
         self._server = QuietServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        scheme = "http"
+        if self.tls is not None:
+            scheme = "https"
+            self._server.socket = self.tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self

@@ -69,6 +69,7 @@ class Credentials:
         self._token_file = _watched(options.bearer_token_file, "bearer token file")
         self._password_file = _watched(options.basic_password_file, "password file")
         self._last_secret = ""
+        self._last_pair = ""
 
     def header(self) -> dict[str, str]:
         """Return the header as of now, empty when there are no credentials."""
@@ -80,6 +81,7 @@ class Credentials:
             password = self._password_file.text() if self._password_file else (self._password or "")
             self._last_secret = password
             pair = base64.b64encode(f"{self._username}:{password}".encode()).decode()
+            self._last_pair = pair
             return {"Authorization": f"Basic {pair}"}
         return {}
 
@@ -94,7 +96,10 @@ class Credentials:
 
     def redact(self, text: str) -> str:
         """Return `text` without the secret, should a server echo it."""
-        return text.replace(self._last_secret, "***") if len(self._last_secret) > 3 else text
+        for secret in (self._last_pair, self._last_secret):
+            if len(secret) > 3:
+                text = text.replace(secret, "***")
+        return text
 
 
 def without_userinfo(url: str) -> str:

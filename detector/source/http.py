@@ -13,9 +13,10 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
 
+import msgspec
 import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError, TimeoutError
 
@@ -28,7 +29,7 @@ Form = Sequence[tuple[str, str]]
 
 PIECE_BYTES = 1 << 18
 ERROR_TEXT_BYTES = 4096
-ERROR_TEXT_CHARS = 300
+ERROR_TEXT_CHARS = 700
 MAX_REDIRECTS = 3
 MAX_RETRY_AFTER_S = 3600.0
 PASSING_STATUS = frozenset({429, 502, 503, 504})
@@ -230,6 +231,9 @@ class HttpClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SourceError(f"source url {self.base_url!r} is not an http or https address")
         self._credentials = Credentials(options)
+        if options.insecure_skip_verify:
+            # asked for explicitly: one warning per request would say nothing new
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self._closed = threading.Event()
         self._open: set[urllib3.BaseHTTPResponse] = set()
         self._pool: urllib3.PoolManager | None = None
@@ -277,7 +281,8 @@ class HttpClient:
         """
         url = f"{self.base_url}{path}"
         response = self._send(method, url, urlencode(form), deadline)
-        if response.status == 401 and self._renewed():
+        # vmauth says 400 to a token that it does not know
+        if response.status in (400, 401, 403) and self._credentials.renew():
             _discard(response)
             response = self._send(method, url, urlencode(form), deadline)
         self._open.add(response)
@@ -294,9 +299,6 @@ class HttpClient:
                 response.release_conn()
             else:
                 _discard(response)
-
-    def _renewed(self) -> bool:
-        return self._credentials.renew()
 
     def _send(self, method: str, url: str, form: str, deadline: Deadline) -> urllib3.BaseHTTPResponse:
         here = url
@@ -379,8 +381,9 @@ class HttpClient:
             data = b""
         is_page = "html" in response.headers.get("Content-Type", "").lower()
         text = self._credentials.redact(_page_title(data) if is_page else _error_text(data))
+        shown = _one_line(text)
         hint = {401: ": the credentials were refused", 403: ": access is forbidden"}.get(status, "")
-        message = f"{url} answered {status}{hint}" + (f": {text}" if text else "")
+        message = f"{url} answered {status}{hint}" + (f": {shown}" if shown else "")
         return HttpRefusal(message, status, text, _retry_after_s(response.headers.get("Retry-After")))
 
 
@@ -415,7 +418,7 @@ def _require_json(response: urllib3.BaseHTTPResponse, url: str) -> None:
         start = response.read(ERROR_TEXT_BYTES)
     except (HTTPError, OSError, ValueError):
         start = b""
-    text = _page_title(start) if "html" in content_type else _error_text(start)
+    text = _page_title(start) if "html" in content_type else _one_line(_error_text(start))
     raise SourceDecode(
         f"{url} answered with {content_type[:60]} instead of JSON ({text!r}): "
         "is the address right, or does a login page stand in front?"
@@ -460,10 +463,18 @@ def _page_title(data: bytes) -> str:
 
 
 def _error_text(data: bytes) -> str:
-    return _one_line(data.decode("utf-8", "replace"))
+    """Return what the server says: the ``error`` of a JSON answer, or the text."""
+    try:
+        text = str(msgspec.json.decode(data, type=dict[str, Any])["error"])
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+        text = data.decode("utf-8", "replace")
+    return _one_line(text, ERROR_TEXT_BYTES)
 
 
 def _one_line(text: str, limit: int = ERROR_TEXT_CHARS) -> str:
-    """Return at most `limit` printable characters on one line."""
-    flat = " ".join("".join(char if char.isprintable() else " " for char in text[: limit * 4]).split())
-    return flat if len(flat) <= limit else flat[:limit] + "..."
+    """Return printable text on one line; of long text the start and, where causes stand, the end."""
+    flat = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    if len(flat) <= limit:
+        return flat
+    n_start = limit // 3
+    return f"{flat[:n_start]} ... {flat[n_start + 5 - limit :]}"

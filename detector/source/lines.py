@@ -1,11 +1,13 @@
 """Lines of a JSON export to arrays, without a look into the label objects.
 
-A line is ``{"metric":{...},"values":[...],"timestamps":[...]}``; a value may be ``null`` or one of
-the strings ``"Infinity"``, ``"-Infinity"`` and ``"NaN"``.
+A line is ``{"metric":{...},"values":[...],"timestamps":[...]}``; a value may be ``null``, one of the
+strings ``"Infinity"``, ``"-Infinity"`` and ``"NaN"``, or, from VictoriaMetrics 1.79, a bare ``+Inf``,
+which is no JSON.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -44,6 +46,11 @@ _AnyLine = _Line | _SharedTimesLine
 _decoder = msgspec.json.Decoder(_Line)
 _shared_times_decoder = msgspec.json.Decoder(_SharedTimesLine)
 _times_decoder = msgspec.json.Decoder(list[int])
+
+
+_VALUES_MARK = b'},"values":['
+_BARE_NUMBER = re.compile(rb'(?<![\w"])(?:[+-]?Inf|NaN)(?![\w"])')
+_QUOTED = {b"Inf": b'"Infinity"', b"-Inf": b'"-Infinity"', b"NaN": b'"NaN"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +109,15 @@ class LineDecoder:
         SourceDecode
             When a line isn't what it should be; names it.
         """
+        decoder = _shared_times_decoder if self._shares_times else _decoder
         try:
-            decoder = _shared_times_decoder if self._shares_times else _decoder
             rows = cast(list[_AnyLine], decoder.decode_lines(block))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._broken(block, error, first_line) from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            block = _with_quoted_infinities(block)
+            try:
+                rows = cast(list[_AnyLine], decoder.decode_lines(block))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise self._broken(block, error, first_line) from None
         n_lines = len(rows)
         codes = codes_of([bytes(row.metric) for row in rows])
         compared = codes != NOT_COMPARED
@@ -165,6 +176,22 @@ class LineDecoder:
 def concatenate(arrays: list[NDArray[N]], dtype: type[N]) -> NDArray[N]:
     """Return the arrays as one; an empty one when there are none."""
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=dtype)
+
+
+def _with_quoted_infinities(block: bytes) -> bytes:
+    """Return the lines with bare infinities and NaNs among their values as strings.
+
+    The mark before the values can't be part of a label: a quote inside a JSON string has a backslash
+    before it, and here a comma or a colon stands before each.
+    """
+    lines = block.split(b"\n")
+    for i, line in enumerate(lines):
+        labels, mark, rest = line.partition(_VALUES_MARK)
+        if mark and _BARE_NUMBER.search(rest):
+            values, end, stamps = rest.partition(b"]")
+            values = _BARE_NUMBER.sub(lambda found: _QUOTED[found[0].lstrip(b"+")], values)
+            lines[i] = labels + mark + values + end + stamps
+    return b"\n".join(lines)
 
 
 def _flat_values(rows: Sequence[_AnyLine]) -> tuple[Int32Array, FloatArray]:

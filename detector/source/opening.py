@@ -14,7 +14,7 @@ from detector.source.prometheus_api import LabelledValue
 from detector.source.victoriametrics import EXPORT_PATH, VictoriaMetricsSource
 
 KINDS = ("auto", "victoriametrics", "prometheus")
-NO_SUCH_PATH = frozenset({400, 404, 405, 501})
+NO_SUCH_PATH = frozenset({404, 405, 501})
 
 
 class DatabaseSource(Source, Protocol):

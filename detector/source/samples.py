@@ -30,10 +30,10 @@ _UNKNOWN = -2
 _FIRST_PENDING = -3
 
 _BLANK_FROM = 0x7FFFFFF0
-_BLANKS = np.array(
-    [*range(0x7FFFFFF0, 0x7FFFFFF4), *(2.0**47 + i for i in range(4)), 2.0**63], dtype=np.float64
-)
-"""Blank values of DCGM as doubles: int32, double and int64 forms (the int64 ones all round to 2**63)."""
+_BLANKS = np.array([*range(0x7FFFFFF0, 0x7FFFFFF4), *(2.0**47 + i for i in range(4))], dtype=np.float64)
+"""Blank values of DCGM as doubles: int32 and double forms."""
+_INT64_BLANK_LOW, _INT64_BLANK_HIGH = 2.0**63 - 2.0**20, 2.0**63
+"""The int64 forms are 2**63 less 16 or less; a database that keeps 15 or 16 decimals gives a bit less."""
 
 UNKNOWN_SPEED = -125000.0
 """What node_exporter computes from a link speed of -1 Mbit/s; only a blank for metrics of that name."""
@@ -55,7 +55,9 @@ def drop_sentinels(values: FloatArray) -> BoolArray:
     mask = values >= _BLANK_FROM
     candidates = np.flatnonzero(mask)
     if len(candidates):
-        mask[candidates] = np.isin(values[candidates], _BLANKS)
+        large = values[candidates]
+        is_int64_blank = (large >= _INT64_BLANK_LOW) & (large <= _INT64_BLANK_HIGH)
+        mask[candidates] = is_int64_blank | np.isin(large, _BLANKS)
     return mask
 
 
