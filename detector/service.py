@@ -9,74 +9,34 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from detector.core.views import GroupSummary, SeriesView
-from detector.errors import SourceDecode, SourceError, SourceStatus, SourceTimeout, StoreError
+from detector.errors import SourceError, StoreError
 from detector.outcome import Incident, Outcome
 from detector.service_clock import Clock
+from detector.service_contracts import PipelineLike, ServiceHooks
 from detector.service_fetch import Fetcher, Stopped
-from detector.service_plan import Owed, newest, owed, part
+from detector.service_plan import Begin, Owed, newest, owed, part
+from detector.service_report import Times, kind_of
 from detector.service_view import BusyError, Latest, Readiness
 from detector.settings import ScheduleSettings
-from detector.source.base import Batch, Interner, Source
+from detector.source.base import Batch, Source
 from detector.store import Store
 from detector.store_read import StoreReader
-from detector.telemetry import Telemetry, TickTimes
+from detector.telemetry import Telemetry
 
 log = logging.getLogger("oddnode.detector.service")
 
 READY_STEPS = 5
 """Verdicts or samples older than this many steps are not fresh."""
 
+MIN_READY_S = 5.0
+"""... but a recording that is played fast is not held to less than this."""
+
 SERIES_WAIT_S = 2.0
 SNAPSHOT_SHARE = 20
 """Saving the learnt state may take one part in this many of the time."""
-
-
-class PipelineLike(Protocol):
-    """What the service needs of `detector.pipeline.Pipeline`."""
-
-    @property
-    def interner(self) -> Interner:
-        """Numbers the series."""
-
-    def names(self) -> list[str]:
-        """Return metric names to fetch."""
-
-    def evaluate(self, batch: Batch, at: float, *, judge: bool = True) -> Outcome:
-        """Take in samples and say what is suspect."""
-
-    def groups(self) -> list[GroupSummary]:
-        """Return peer groups as of the newest evaluation."""
-
-    def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
-        """Return signals of a node against their peers."""
-
-    def snapshot(self) -> bytes:
-        """Return the learnt state."""
-
-    def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
-        """Continue from the learnt state and the open incidents."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceHooks:
-    """What else is to be done, for whom it concerns.
-
-    Parameters
-    ----------
-    before_evaluation
-        Called with the fetcher and the evaluation time before the newest evaluation of a tick
-        (asks for pools); a `SourceError` is logged and counted, and the tick goes on.
-    published
-        Called with every judged outcome after it was published.
-    """
-
-    before_evaluation: Callable[[Fetcher, float], None] | None = None
-    published: Callable[[Outcome], None] | None = None
 
 
 class Service:
@@ -97,7 +57,7 @@ class Service:
     clock
         Time of the data.
     begin
-        First evaluation time in steps when a recording is played, None for a live source.
+        Where a recording that is played begins, None for a live source.
     snapshot_s
         How often the learnt state is saved.
     hooks
@@ -113,7 +73,7 @@ class Service:
         telemetry: Telemetry,
         clock: Clock,
         *,
-        begin: int | None = None,
+        begin: Begin | None = None,
         snapshot_s: float = 600.0,
         hooks: ServiceHooks | None = None,
     ) -> None:
@@ -189,7 +149,7 @@ class Service:
             reasons.append(f"nothing was evaluated yet: {self._problem or self._filling}")
         elif not is_over:
             waited_s = time.monotonic() - (self._ok_at or 0.0)
-            if waited_s * self._clock.speed > limit_s + self._schedule.evaluation_delay_s:
+            if waited_s > max(limit_s / self._clock.speed, MIN_READY_S):
                 why = self._waiting or self._problem or "the tick under way takes long"
                 reasons.append(f"no evaluation for {waited_s:.0f} s: {why}")
             elif self._problem:
@@ -279,7 +239,7 @@ class Service:
         self._catch_up(due, begun)
 
     def _is_due(self, target: int) -> bool:
-        """Tell whether there is a new evaluation time; notice times that had no tick and clocks that went back."""
+        """Tell whether there is a new evaluation time; notice times without a tick, clocks set back."""
         step_s = self._schedule.step_s
         known = max((k for k in (self._last, self._judge_after) if k is not None), default=target)
         behind_s = (known - target) * step_s
@@ -302,7 +262,7 @@ class Service:
         step_s = self._schedule.step_s
         names = self._pipeline.names()
         start_ms = due.start_ms
-        times = _Times()
+        times = Times()
         outcome: Outcome | None = None
         for first, last in due.chunks(self._schedule.fetch_chunk_steps):
             if due.last - due.first > self._schedule.fetch_chunk_steps:
@@ -326,7 +286,7 @@ class Service:
         assert outcome is not None  # noqa: S101 (narrowing: there was at least one step)
         self._report(outcome, times, time.perf_counter() - begun)
 
-    def _step(self, k: int, batch: Batch, times: _Times, *, is_newest: bool) -> Outcome:
+    def _step(self, k: int, batch: Batch, times: Times, *, is_newest: bool) -> Outcome:
         """Evaluate one time, store what it says, publish it."""
         at = k * self._schedule.step_s
         judge = self._judge_after is None or k > self._judge_after
@@ -397,7 +357,7 @@ class Service:
         self._latest = Latest(outcome, tuple(suspects), groups)
         self._telemetry.show(outcome)
 
-    def _report(self, outcome: Outcome, times: _Times, duration_s: float) -> None:
+    def _report(self, outcome: Outcome, times: Times, duration_s: float) -> None:
         done = times.done(duration_s)
         self._telemetry.ticked(done, self._clock.now())
         states = [verdict.status.value for verdict in outcome.verdicts]
@@ -414,41 +374,3 @@ class Service:
         self._problem = problem
         if not is_logged:
             log.error("tick failed=true kind=%s problem=%r", kind, problem)
-
-
-class _Times:
-    """Adds up what one tick took."""
-
-    def __init__(self) -> None:
-        self.fetch_s = 0.0
-        self.evaluate_s = 0.0
-        self.store_s = 0.0
-        self._n_samples = 0
-        self._n_bytes = 0
-        self._dropped: dict[str, int] = {}
-
-    def fetched(self, batch: Batch, seconds: float) -> None:
-        self.fetch_s += seconds
-        self._n_samples += len(batch.ts_ms)
-        self._n_bytes += batch.n_bytes
-        _add(self._dropped, batch.dropped)
-
-    def done(self, duration_s: float) -> TickTimes:
-        return TickTimes(
-            self.fetch_s, self.evaluate_s, self.store_s, duration_s,
-            self._n_samples, self._n_bytes, self._dropped,
-        )  # fmt: skip
-
-
-def _add(into: dict[str, int], counts: Mapping[str, int]) -> None:
-    for reason, count in counts.items():
-        into[reason] = into.get(reason, 0) + count
-
-
-def kind_of(error: SourceError) -> str:
-    """Name a failure for counting: few, fixed words."""
-    if isinstance(error, SourceTimeout):
-        return "timeout"
-    if isinstance(error, SourceStatus):
-        return f"status_{error.status}"
-    return "decode" if isinstance(error, SourceDecode) else "source"

@@ -15,6 +15,14 @@ SLACK_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a recording begins: first evaluation time in steps, and the time after which samples are read."""
+
+    first: int
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Owed:
     """Evaluation times that a tick has to catch up with, as multiples of the step.
 
@@ -51,7 +59,7 @@ def owed(
     *,
     step_s: float,
     backfill_s: float,
-    begin: int | None,
+    begin: Begin | None,
 ) -> Owed:
     """Tell what has to be evaluated.
 
@@ -66,17 +74,16 @@ def owed(
     step_s, backfill_s
         Step; how far back a gap is filled.
     begin
-        First evaluation time of all (a recording's start), None for a live source.
+        Where a recording begins, None for a live source.
     """
-    oldest = target - math.floor(backfill_s / step_s)
-    if begin is not None:
-        oldest = begin
+    oldest = target - math.floor(backfill_s / step_s) if begin is None else begin.first
     first = oldest if last is None else max(last + 1, oldest)
     # one step more than is evaluated: a counter's first rate needs the sample before
     earliest_ms = round((first - 2) * step_s * 1000)
-    if last is None and begin is not None:
-        earliest_ms = round((first - 2) * step_s * 1000) - 1
-    start_ms = earliest_ms if fetched_ms is None else max(fetched_ms, earliest_ms)
+    if fetched_ms is not None:
+        start_ms = max(fetched_ms, earliest_ms)
+    else:
+        start_ms = earliest_ms if begin is None else begin.start_ms
     left_out = 0 if last is None else max(0, first - last - 1)
     return Owed(first, target, start_ms, left_out)
 

@@ -1,0 +1,281 @@
+"""Puts the service together and runs it until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import metadata
+from types import FrameType
+
+import uvicorn
+
+from api.app import create_app
+from detector.discover import catalog_for_recording
+from detector.errors import SettingsError
+from detector.outcome import Outcome
+from detector.pipeline import Pipeline
+from detector.service import Service
+from detector.service_clock import Clock, RecordedClock, SystemClock
+from detector.service_contracts import ServiceHooks
+from detector.service_log import configure_logging
+from detector.service_loop import Loop, real_delay_s
+from detector.service_plan import Begin
+from detector.service_pools import PoolQuery
+from detector.settings import ScheduleSettings, Settings
+from detector.source.base import Source
+from detector.source.opening import open_source
+from detector.source.recording import RecordingSource, load_recording
+from detector.store import Store, remove_store
+from detector.telemetry import Telemetry
+from grouping.catalog import load_catalog
+from grouping.pools import DeclaredPool, PoolRules
+
+log = logging.getLogger("oddnode.detector.app")
+
+STOP_S = 10.0
+"""How long a tick under way may take to end."""
+
+GRACE_S = 3
+"""How long open connections may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeHooks:
+    """What the caller wants to be told.
+
+    Parameters
+    ----------
+    started
+        Called with the address once it answers.
+    published
+        Called with every judged outcome, from the thread of the tick.
+    """
+
+    started: Callable[[str], None] | None = None
+    published: Callable[[Outcome], None] | None = None
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `serve`, and tells when it answers."""
+
+    def __init__(self, config: uvicorn.Config, answers: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._answers = answers
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then tell."""
+        await super().startup(sockets)
+        self._answers()
+
+
+def version() -> str:
+    """Return the installed version, ``unknown`` in a bare checkout."""
+    try:
+        return metadata.version("oddnode")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    pipeline: Pipeline
+    open_source: Callable[[], Source]
+    clock: Clock
+    schedule: ScheduleSettings
+    begin: Begin | None
+    catalog_sha256: str
+
+
+def _live(settings: Settings) -> _Parts:
+    options = settings.source.options()
+    catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    pipeline = Pipeline(
+        catalog,
+        settings.detection,
+        identity=settings.identity,
+        placement=settings.placement,
+        pools=settings.pools,
+    )
+    open_source(options).close()  # tells wrong options at once; nothing is sent
+    return _Parts(
+        pipeline, lambda: open_source(options), SystemClock(), settings.schedule, None, catalog.sha256
+    )
+
+
+def _recorded(settings: Settings) -> _Parts:
+    chosen = settings.recording
+    assert chosen.path is not None  # noqa: S101 (narrowing: the caller looked)
+    recording = load_recording(chosen.path)
+    source = RecordingSource(chosen.path)
+    catalog, notes = catalog_for_recording(
+        load_catalog(settings.catalog.path, settings.catalog.overlays), source
+    )
+    for note in notes:
+        log.warning("recording note=%r", note)
+    step_s = float(recording.step_s)
+    pools = settings.pools
+    if chosen.use_pool:
+        declared = [DeclaredPool("pool", tuple(recording.pool))]
+        if recording.spares:
+            declared.append(DeclaredPool("spares", tuple(recording.spares)))
+        pools = PoolRules(declared=tuple(declared))
+    pipeline = Pipeline(
+        catalog,
+        replace(settings.detection, step_s=step_s),
+        identity=settings.identity,
+        placement=settings.placement,
+        pools=pools,
+    )
+    schedule = settings.schedule.model_copy(update={"step_s": step_s, "evaluation_delay_s": 0.0})
+    begin = Begin(math.floor(recording.start / step_s) + 1, int((recording.start - step_s) * 1000) - 1)
+    clock = RecordedClock(recording.start, recording.end, chosen.speed)
+    return _Parts(pipeline, lambda: source, clock, schedule, begin, catalog.sha256)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bind before anything is started, so that a taken port is told at once."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise SettingsError(f"http: cannot listen on {host} port {port}: {error.strerror}") from None
+    return bound
+
+
+class _Signals:
+    """First signal: end in order. Second: end at once; the store survives that."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.on_first: Callable[[], None] = lambda: None
+        self._n = 0
+
+    def install(self) -> None:
+        """Take over SIGTERM and SIGINT, when in the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._received)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        self._n += 1
+        if self._n > 1:
+            os._exit(128 + number)
+        # locks may be held by the very frame that was interrupted: another thread does the work
+        threading.Thread(target=self._end, daemon=True).start()
+
+    def _end(self) -> None:
+        self.stopping.set()
+        self.on_first()
+
+
+def serve(settings: Settings, hooks: ServeHooks | None = None) -> int:
+    """Run the service until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    settings
+        Checked settings.
+    hooks
+        What the caller wants to be told.
+
+    Returns
+    -------
+    int
+        Exit code.
+
+    Raises
+    ------
+    OddnodeError, CatalogError
+        When it cannot be started: settings, catalog, recording, store or address.
+    """
+    hooks = hooks or ServeHooks()
+    configure_logging(settings.log.level, settings.log.format)
+    signals = _Signals()
+    signals.install()
+    with _listen(settings.http.host, settings.http.port) as bound:
+        parts = _live(settings) if settings.recording.path is None else _recorded(settings)
+        path = settings.store_path()
+        if settings.recording.path is not None:
+            remove_store(path)
+        store = Store(
+            path,
+            retention_s=settings.store.retention_days * 86400.0,
+            lock_wait_s=settings.store.lock_wait_s,
+            stop=signals.stopping,
+        )
+        try:
+            return _run(settings, hooks, signals, parts, store, bound)
+        finally:
+            store.close()
+
+
+def _run(
+    settings: Settings,
+    hooks: ServeHooks,
+    signals: _Signals,
+    parts: _Parts,
+    store: Store,
+    bound: socket.socket,
+) -> int:
+    schedule, speed = parts.schedule, parts.clock.speed
+    service = Service(
+        schedule,
+        parts.open_source,
+        parts.pipeline,
+        store,
+        Telemetry(version(), parts.catalog_sha256),
+        parts.clock,
+        begin=parts.begin,
+        snapshot_s=settings.store.snapshot_s,
+        hooks=ServiceHooks(PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s), hooks.published),
+    )
+    loop = Loop(
+        service,
+        step_s=schedule.step_s / speed,
+        delay_s=real_delay_s(schedule.evaluation_delay_s, schedule.step_s, speed),
+        stuck_after_s=2 * schedule.tick_timeout_s,
+    )
+    host, port = bound.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def answers() -> None:
+        log.info("listening url=%s version=%s store=%s", url, version(), store.path)
+        if hooks.started is not None:
+            hooks.started(url)
+
+    config = uvicorn.Config(
+        create_app(service, version()), log_config=None, access_log=False, lifespan="off",
+        server_header=False, timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
+    server = _Server(config, answers)
+
+    def end() -> None:
+        server.should_exit = True
+        service.stop()
+
+    signals.on_first = end
+    if signals.stopping.is_set():
+        return 0
+    loop.start()
+    server.run(sockets=[bound])
+    if not loop.stop(STOP_S):
+        log.error("ending tick_still_runs=true waited_s=%g", STOP_S)
+        store.close()
+        # the interpreter would wait for the thread of the tick; what is stored is whole
+        os._exit(0)
+    log.info("ended")
+    return 0

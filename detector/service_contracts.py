@@ -1,0 +1,55 @@
+"""What the service loop needs from others: a pipeline, and what hooks into a tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from detector.core.views import GroupSummary, SeriesView
+from detector.outcome import Incident, Outcome
+from detector.service_fetch import Fetcher
+from detector.source.base import Batch, Interner
+
+
+class PipelineLike(Protocol):
+    """What the service needs of `detector.pipeline.Pipeline`."""
+
+    @property
+    def interner(self) -> Interner:
+        """Numbers the series."""
+
+    def names(self) -> list[str]:
+        """Return metric names to fetch."""
+
+    def evaluate(self, batch: Batch, at: float, *, judge: bool = True) -> Outcome:
+        """Take in samples and say what is suspect."""
+
+    def groups(self) -> list[GroupSummary]:
+        """Return peer groups as of the newest evaluation."""
+
+    def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
+        """Return signals of a node against their peers."""
+
+    def snapshot(self) -> bytes:
+        """Return the learnt state."""
+
+    def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
+        """Continue from the learnt state and the open incidents."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHooks:
+    """What else is to be done, for whom it concerns.
+
+    Parameters
+    ----------
+    before_evaluation
+        Called with the fetcher and the evaluation time before the newest evaluation of a tick
+        (asks for pools); a `SourceError` is logged and counted, and the tick goes on.
+    published
+        Called with every judged outcome after it was published.
+    """
+
+    before_evaluation: Callable[[Fetcher, float], None] | None = None
+    published: Callable[[Outcome], None] | None = None
