@@ -247,8 +247,10 @@ def _take_series_rows(path: Path, batch: Any, part: Part) -> None:
     values, stamps = batch.column("values"), batch.column("timestamps")
     for i, metric in enumerate(batch.column("metric").to_pylist()):
         key = _json_key(path, metric)
-        series_ts = _times(stamps[i].values)
-        series_values = _floats(values[i].values)
+        if not (values[i].is_valid and stamps[i].is_valid):
+            raise SourceDecode(f"{path}: {key[:80]!r} has no list of values or timestamps")
+        series_ts = _times(path, stamps[i].values)
+        series_values = _floats(path, values[i].values)
         if len(series_ts) != len(series_values):
             raise SourceDecode(f"{path}: {key[:80]!r} has more values than timestamps, or fewer")
         part.add_rows([key], np.array([len(series_ts)], dtype=np.int32), series_ts, series_values)
@@ -257,8 +259,8 @@ def _take_series_rows(path: Path, batch: Any, part: Part) -> None:
 def _take_sample_rows(path: Path, table: Any, part: Part) -> None:
     encoded = table.column("metric").combine_chunks().dictionary_encode()
     indices = encoded.indices.to_numpy(zero_copy_only=False)
-    ts_ms = _times(table.column("timestamp").combine_chunks())
-    values = _floats(table.column("value").combine_chunks())
+    ts_ms = _times(path, table.column("timestamp").combine_chunks())
+    values = _floats(path, table.column("value").combine_chunks())
     order = np.argsort(indices, kind="stable")
     keys = [_json_key(path, metric) for metric in encoded.dictionary.to_pylist()]
     counts = np.bincount(indices, minlength=len(keys)).astype(np.int32)
@@ -271,9 +273,13 @@ def _json_key(path: Path, metric: object) -> bytes:
     return metric.encode()
 
 
-def _times(column: Any) -> Int64Array:
-    return np.asarray(column.to_numpy(zero_copy_only=False)).astype("int64")
+def _times(path: Path, column: Any) -> Int64Array:
+    if column.null_count or not str(column.type).startswith("int"):
+        raise SourceDecode(f"{path}: times must be whole milliseconds, none of them empty, not {column.type}")
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def _floats(column: Any) -> FloatArray:
-    return np.asarray(column.to_numpy(zero_copy_only=False)).astype("float64")
+def _floats(path: Path, column: Any) -> FloatArray:
+    if not str(column.type).startswith(("int", "uint", "float", "double", "halffloat")):
+        raise SourceDecode(f"{path}: values must be numbers, not {column.type}")
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.float64)
