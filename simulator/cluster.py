@@ -28,9 +28,14 @@ Int64s = NDArray[np.int64]
 _PER_CPU = frozenset({"cpu", "cpu_mode"})
 XID = "DCGM_FI_DEV_XID_ERRORS"
 XID_TEXT = {
-    0: "No Error", 48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 94: "Contained ECC error",
-    119: "GSP RPC Timeout", 145: "NVLink: RLW Error", 149: "NVLink: NETIR Error",
-}  # fmt: skip
+    0: "No Error",
+    48: "Double Bit ECC Error",
+    79: "GPU has fallen off the bus",
+    94: "Contained ECC error",
+    119: "GSP RPC Timeout",
+    145: "NVLink: RLW Error",
+    149: "NVLink: NETIR Error",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,12 @@ class Cluster:
         blocks = _grouped(columns)
         uptime = rng.uniform(15, 60, config.n_nodes) * 86400
         self._blocks = [
-            Block(group, config.n_nodes, len(PARTS[group[0].space](config, 0)), seed, uptime) for group in blocks
+            Block(group, config.n_nodes, len(PARTS[group[0].space](config, 0)), seed, uptime)
+            for group in blocks
         ]
-        samples = {x: sum(b.shape[0] * b.shape[2] for b in self._blocks if b.exporter == x) for x in EXPORTERS}
+        samples = {
+            x: sum(b.shape[0] * b.shape[2] for b in self._blocks if b.exporter == x) for x in EXPORTERS
+        }
         self._samples = samples
         self._job = Job(config, rng, began)
         self._gpu, self._ib = GpuPhysics(config, rng), IbPhysics(config, rng)
@@ -189,7 +197,7 @@ class Cluster:
             self._hide_gpus(block, values, mods)
         elif block.space == "smi_gpu" and mods.gpu_gone.any():
             values[:, mods.gpu_gone] = np.nan
-        elif block.space.endswith("_failure") or block.columns[0].name == "backendai_layer_retry_count_total":
+        elif block.space.endswith("_failure"):
             values[values == 0] = np.nan
 
     def _hide_gpus(self, block: Block, values: Floats, mods: Mods) -> None:
@@ -213,7 +221,7 @@ class Cluster:
             n_parts = block.shape[2]
             if block.exporter == SCRAPE:
                 phase = self._targets.phase_s
-                bases = [{} for _ in range(config.n_nodes)]
+                bases: list[dict[str, str]] = [{} for _ in range(config.n_nodes)]
             else:
                 phase = np.repeat(
                     self._targets.phase_s[:, [EXPORTERS.index(block.exporter)]], n_parts, axis=1

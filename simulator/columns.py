@@ -60,9 +60,7 @@ class Column:
     high: float = float("inf")
 
 
-_OPTIONS = frozenset(
-    {"sigma", "ar", "spread", "jitter", "tail", "is_rare", "quantum", "wrap", "low", "high"}
-)
+_OPTIONS = frozenset({"sigma", "ar", "spread", "jitter", "tail", "is_rare", "quantum", "wrap", "low", "high"})
 
 
 class Table:
@@ -78,15 +76,15 @@ class Table:
         self.exporter = exporter
         self.columns: list[Column] = []
 
-    def gauge(self, name: str, space: str = "node", **terms_and_options: float) -> None:
+    def gauge(self, name: str, space: str = "node", /, **terms_and_options: float) -> None:
         """Add a gauge; keywords that are no field of `Column` are drivers with their weights."""
         self._add(name, space, False, terms_and_options)
 
-    def counter(self, name: str, space: str = "node", **terms_and_options: float) -> None:
+    def counter(self, name: str, space: str = "node", /, **terms_and_options: float) -> None:
         """Add a counter; noise of a quarter unless `sigma` says otherwise."""
         self._add(name, space, True, {"sigma": 0.15, "spread": 0.04, **terms_and_options})
 
-    def rare(self, name: str, space: str = "node", **terms_and_options: float) -> None:
+    def rare(self, name: str, space: str = "node", /, **terms_and_options: float) -> None:
         """Add a counter of single events."""
         self._add(name, space, True, {"is_rare": True, **terms_and_options})
 

@@ -64,13 +64,13 @@ class Fault:
         """XID codes of a GPU fault with the seconds after the onset at which they appear."""
         default = XID_CODES.get(self.kind, ())
         given = self.options.get("codes", default)
-        assert isinstance(given, tuple)  # noqa: S101 - a programming error of the caller
+        assert isinstance(given, tuple)
         return tuple((int(code), 60.0 * i) for i, code in enumerate(given))
 
     def number(self, key: str, default: float) -> float:
         """Return an option as a number."""
         value = self.options.get(key, default)
-        assert isinstance(value, int | float)  # noqa: S101 - a programming error of the caller
+        assert isinstance(value, int | float)
         return float(value)
 
 
@@ -201,7 +201,7 @@ def _xid(mods: Mods, fault: Fault, n: int, g: int, age: float) -> None:
 
 
 def _agent_hangs(mods: Mods, n: int, age: float, peak: float) -> None:
-    """Calls of the scheduler's agent to the driver no longer return, so its tasks pile up."""
+    """Let tasks of the scheduler's agent pile up: its calls to the driver no longer return."""
     mods.task_excess[n] = peak * _ramp(age, 480.0) ** 1.3
     mods.sick[n] = max(mods.sick[n], _ramp(age, 60.0))
 
@@ -257,10 +257,11 @@ def _gsp_timeout(mods: Mods, fault: Fault, n: int, g: int, age: float, active: b
 def _pcie_downgrade(mods: Mods, fault: Fault, n: int, _part: int, _age: float, active: bool) -> None:
     if active:
         # 6.4 to 4 Gb/s on the node's own ports; the others lose what the job as a whole loses.
-        mods.ib_factor[n, :N_IB] *= 1 - 0.375 * (0.2 + 0.8 * fault.severity)
+        pace = 1 - 0.08 * fault.severity
+        mods.ib_factor[n, :N_IB] *= (1 - 0.375 * (0.2 + 0.8 * fault.severity)) / pace
         mods.ib_wait[n, :N_IB] *= 1 + 7 * fault.severity
         mods.gpu_power[n] *= 1 - 0.1 * fault.severity
-        mods.pace = min(mods.pace, 1 - 0.15 * fault.severity)
+        mods.pace = min(mods.pace, pace)
 
 
 @effect("nic_slow")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simulator.config import ClusterConfig
 from simulator.faults import Floats, Mods
 from simulator.job import JobView
 
@@ -43,7 +44,7 @@ class Moment:
         return float(np.sin(2 * np.pi * (self.at / 86400.0 - 0.375)))
 
 
-def column(values: Floats) -> Floats:
+def column(values: NDArray[Any]) -> Floats:
     """Return one value per node as (nodes, 1)."""
     return np.asarray(values, dtype=float)[:, None]
 
@@ -76,7 +77,4 @@ class Drift:
 
 def relax(state: Floats, target: Floats, dt: float, tau_s: float | Floats) -> Floats:
     """Return a state that follows a target with a time constant."""
-    return state + (target - state) * (1 - np.exp(-dt / tau_s))
-
-
-__all__ = ["ClusterConfig", "Drift", "Drivers", "Moment", "column", "relax"]
+    return np.asarray(state + (target - state) * (1 - np.exp(-dt / tau_s)))

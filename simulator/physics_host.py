@@ -63,7 +63,9 @@ class HostPhysics:
         train, spin, extra = column(job.train), column(job.spin), column(mods.cpu_extra)
         busy = train * (0.35 + 0.65 * job.pace)
         noise = 1 + 0.03 * self._cpu_noise.step(m.dt)
-        user = 1.1 + (30 * busy + 9 * spin + 14 * column(job.loading)) * self._cpu_factor * noise + 0.9 * extra
+        user = (
+            1.1 + (30 * busy + 9 * spin + 14 * column(job.loading)) * self._cpu_factor * noise + 0.9 * extra
+        )
         user = user + 3.5 * column(job.rank0) + column(mods.fork_burst) * 1.5
         system = 0.5 + 5.5 * busy + 2 * spin + 0.1 * extra + 1.2 * nfs["nfs_write"] / 1e9
         iowait = 0.15 + 2.2 * column(job.checkpoint) + 0.5 * nfs["nfs_wait"]
@@ -163,7 +165,7 @@ class HostPhysics:
             "swap_free": (8 - 7 * pressure) * GIB,
             "swap_cached": 0.2 * pressure * GIB,
             "swap_io": pressure,
-            "oom": 0.001 * (pressure > 0.97),
+            "oom": 0.001 * (pressure > 0.97).astype(float),
             "psi_memory_waiting": 1e-5 + 0.2 * pressure,
             "psi_memory_stalled": 5e-6 + 0.1 * pressure,
             "edac_corrected": 0.0 * flat,
@@ -217,16 +219,20 @@ class HostPhysics:
             "clock_error": 2e-4 + 0.5 * column(mods.clock_offset) + 0 * offset,
             "clock_ratio": 1 + 1e-5 * np.sign(self._clock) + 0 * offset,
             "clock_sync": 1.0 - unsynced,
-            "interrupts": 6500 + 280_000 * host["train"] * m.job.pace + 62_000 * column(m.job.spin)
+            "interrupts": 6500
+            + 280_000 * host["train"] * m.job.pace
+            + 62_000 * column(m.job.spin)
             + 300 * host["cpu_extra"],
-            "switches": 16_000 + 210_000 * host["train"] * m.job.pace + 300_000 * column(m.job.spin)
+            "switches": 16_000
+            + 210_000 * host["train"] * m.job.pace
+            + 300_000 * column(m.job.spin)
             + 1500 * host["cpu_extra"],
             "sensor_temp": self._cpu_temp,
             "cpu_temp": self._cpu_temp[:, :1],
             "cpu_throttle": np.full_like(offset, 1e-6),
             "exporter_start": self._exporter_start,
             "last_gc": np.floor(m.scraped[:, :1] / 28.0) * 28.0,
-        }  # fmt: skip
+        }
 
     def _agent(self, m: Moment) -> Drivers:
         excess, sick = column(m.mods.task_excess), column(m.mods.sick)

@@ -11,9 +11,18 @@ from simulator.topology import EXPORTS, OPERATIONS
 
 _OP = {name: i for i, name in enumerate(OPERATIONS)}
 _META = {
-    "GETATTR": 5.0, "LOOKUP": 1.4, "ACCESS": 2.6, "READDIRPLUS": 0.08, "READDIR": 0.005, "CREATE": 0.01,
-    "SETATTR": 0.02, "REMOVE": 0.008, "RENAME": 0.004, "MKDIR": 0.001, "READLINK": 0.05,
-}  # fmt: skip
+    "GETATTR": 5.0,
+    "LOOKUP": 1.4,
+    "ACCESS": 2.6,
+    "READDIRPLUS": 0.08,
+    "READDIR": 0.005,
+    "CREATE": 0.01,
+    "SETATTR": 0.02,
+    "REMOVE": 0.008,
+    "RENAME": 0.004,
+    "MKDIR": 0.001,
+    "READLINK": 0.05,
+}
 _PER_SCRAPE = {"FSSTAT": 0.034}
 _RTT_S = {"READ": 2.6e-3, "WRITE": 5.5e-3, "COMMIT": 4e-3, "READDIRPLUS": 1.5e-3, "CREATE": 1.1e-3}
 _RTT_DEFAULT_S = 4e-4
@@ -93,10 +102,8 @@ class NfsPhysics:
             "op_request": by_op((queue + response) * 1.01),
             "all_requests": per_mount.sum(axis=1, keepdims=True),
             "method_requests": requests.sum(axis=1),
-            "proto_packets": np.concatenate(
-                [per_mount.sum(axis=1, keepdims=True), np.zeros((n, 1))], axis=1
-            ),
-        }  # fmt: skip
+            "proto_packets": np.concatenate([per_mount.sum(axis=1, keepdims=True), np.zeros((n, 1))], axis=1),
+        }
 
     def _traffic(self, m: Moment) -> tuple[Floats, Floats]:
         job = m.job
@@ -112,7 +119,11 @@ class NfsPhysics:
     def _requests(self, m: Moment, traffic_in: Floats, traffic_out: Floats) -> Floats:
         job = m.job
         base = np.array([3.0, 0.8]) + column(job.train) * np.array([7.0, 0.6])
-        base = base + column(job.rank0) * np.array([22.0, 6.0]) + 60 * column(job.checkpoint) * np.array([0.1, 1.0])
+        base = (
+            base
+            + column(job.rank0) * np.array([22.0, 6.0])
+            + 60 * column(job.checkpoint) * np.array([0.1, 1.0])
+        )
         self._meta_rate = base * np.exp(0.3 * self._meta.step(m.dt))
         requests = self._meta_rate[:, :, None] * self._per_meta
         requests = requests * np.exp(0.2 * self._rng.standard_normal(requests.shape))
@@ -121,4 +132,4 @@ class NfsPhysics:
         requests[:, :, _OP["COMMIT"]] = 2e-9 * traffic_out + 0.002
         for name, rate in _PER_SCRAPE.items():
             requests[:, :, _OP[name]] = rate
-        return requests
+        return np.asarray(requests)

@@ -15,7 +15,13 @@ from simulator.topology import ABSENT_HARDWARE, COLLECTORS, EXPORTERS
 BYTES_PER_SAMPLE = {"node_exporter": 92.0, "dcgm": 260.0, "all_smi": 150.0, "backend_ai": 120.0}
 DURATION_S = np.array([0.21, 0.018, 0.42, 0.035])
 SCRAPE_TIMEOUT_S = 10.0
-SLOW_COLLECTORS = {"netclass": 0.02, "mountstats": 0.006, "infiniband": 0.012, "cpu": 0.012, "filesystem": 0.004}
+SLOW_COLLECTORS = {
+    "netclass": 0.02,
+    "mountstats": 0.006,
+    "infiniband": 0.012,
+    "cpu": 0.012,
+    "filesystem": 0.004,
+}
 
 
 class TargetPhysics:
@@ -31,9 +37,7 @@ class TargetPhysics:
         Number of series that each exporter of a node gives.
     """
 
-    def __init__(
-        self, config: ClusterConfig, rng: np.random.Generator, samples: Mapping[str, int]
-    ) -> None:
+    def __init__(self, config: ClusterConfig, rng: np.random.Generator, samples: Mapping[str, int]) -> None:
         n = config.n_nodes
         self._config, self._rng = config, rng
         self._samples = np.array([float(samples.get(x, 0)) for x in EXPORTERS])
@@ -78,4 +82,4 @@ class TargetPhysics:
             "collector_s": seconds * np.ones((len(up), 1)),
             "collector_ok": np.array([float(c not in ABSENT_HARDWARE) for c in COLLECTORS])
             * np.ones((len(up), 1)),
-        }  # fmt: skip
+        }

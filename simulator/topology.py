@@ -16,19 +16,81 @@ MOUNT_ADDRESSES = ("10.2.0.10", "10.2.0.11")
 MOUNTPOINTS = ("/mnt/data", "/mnt/ckpt")
 DISKS = ("nvme0n1", "nvme1n1", "md0")
 OPERATIONS = (
-    "NULL", "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ", "WRITE", "CREATE", "MKDIR", "SYMLINK",
-    "MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK", "READDIR", "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF",
+    "NULL",
+    "GETATTR",
+    "SETATTR",
+    "LOOKUP",
+    "ACCESS",
+    "READLINK",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "MKDIR",
+    "SYMLINK",
+    "MKNOD",
+    "REMOVE",
+    "RMDIR",
+    "RENAME",
+    "LINK",
+    "READDIR",
+    "READDIRPLUS",
+    "FSSTAT",
+    "FSINFO",
+    "PATHCONF",
     "COMMIT",
-)  # fmt: skip
+)
 CPU_MODES = ("idle", "iowait", "irq", "nice", "softirq", "steal", "system", "user")
 COLLECTORS = (
-    "arp", "bcache", "bonding", "btrfs", "conntrack", "cpu", "cpufreq", "diskstats", "dmi", "edac", "entropy",
-    "fibrechannel", "filefd", "filesystem", "hwmon", "infiniband", "ipvs", "loadavg", "mdadm", "meminfo",
-    "mountstats", "netclass", "netdev", "netstat", "nfs", "nfsd", "nvme", "os", "powersupplyclass", "pressure",
-    "rapl", "schedstat", "selinux", "sockstat", "softnet", "stat", "tapestats", "textfile", "thermal_zone", "time",
-    "timex", "udp_queues", "uname", "vmstat", "xfs", "zfs",
-)  # fmt: skip
-ABSENT_HARDWARE = frozenset({"bcache", "bonding", "fibrechannel", "ipvs", "nfsd", "powersupplyclass", "tapestats", "zfs"})
+    "arp",
+    "bcache",
+    "bonding",
+    "btrfs",
+    "conntrack",
+    "cpu",
+    "cpufreq",
+    "diskstats",
+    "dmi",
+    "edac",
+    "entropy",
+    "fibrechannel",
+    "filefd",
+    "filesystem",
+    "hwmon",
+    "infiniband",
+    "ipvs",
+    "loadavg",
+    "mdadm",
+    "meminfo",
+    "mountstats",
+    "netclass",
+    "netdev",
+    "netstat",
+    "nfs",
+    "nfsd",
+    "nvme",
+    "os",
+    "powersupplyclass",
+    "pressure",
+    "rapl",
+    "schedstat",
+    "selinux",
+    "sockstat",
+    "softnet",
+    "stat",
+    "tapestats",
+    "textfile",
+    "thermal_zone",
+    "time",
+    "timex",
+    "udp_queues",
+    "uname",
+    "vmstat",
+    "xfs",
+    "zfs",
+)
+ABSENT_HARDWARE = frozenset(
+    {"bcache", "bonding", "fibrechannel", "ipvs", "nfsd", "powersupplyclass", "tapestats", "zfs"}
+)
 PORTS = {"node_exporter": 9100, "dcgm": 9400, "all_smi": 9090, "backend_ai": 6003}
 JOBS = {"node_exporter": "node", "dcgm": "dcgm", "all_smi": "all-smi", "backend_ai": "backendai"}
 EXPORTERS = tuple(JOBS)
@@ -139,8 +201,11 @@ def _events(_config: ClusterConfig, _index: int) -> list[dict[str, str]]:
 
 
 def _layers(_config: ClusterConfig, _index: int) -> list[dict[str, str]]:
-    rows = [("valkey", "valkey_stat", "get_keypair_query_count"), ("valkey", "valkey_live", "store_live_data"),
-            ("client", "agent_client", "health")]  # fmt: skip
+    rows = [
+        ("valkey", "valkey_stat", "get_keypair_query_count"),
+        ("valkey", "valkey_live", "store_live_data"),
+        ("client", "agent_client", "health"),
+    ]
     return [{"domain": d, "layer": layer, "operation": op, "success": "True"} for d, layer, op in rows]
 
 
@@ -149,8 +214,12 @@ def _agent(*extra: Mapping[str, str]) -> Callable[[ClusterConfig, int], list[dic
 
 
 def _sensors(_config: ClusterConfig, _index: int) -> list[dict[str, str]]:
-    chips = [("platform_coretemp_0", "temp1"), ("platform_coretemp_1", "temp1"), ("nvme_nvme0", "temp1"),
-             ("nvme_nvme1", "temp1")]  # fmt: skip
+    chips = [
+        ("platform_coretemp_0", "temp1"),
+        ("platform_coretemp_1", "temp1"),
+        ("nvme_nvme0", "temp1"),
+        ("nvme_nvme1", "temp1"),
+    ]
     return [{"chip": chip, "sensor": sensor} for chip, sensor in chips]
 
 
@@ -166,12 +235,26 @@ def _cores(config: ClusterConfig, _index: int) -> list[dict[str, str]]:
 PARTS: Mapping[str, Callable[[ClusterConfig, int], list[dict[str, str]]]] = {
     "node": lambda _c, _i: [{}],
     "uname": lambda c, i: [
-        {"domainname": "(none)", "machine": "x86_64", "nodename": c.node_names[i], "release": "6.8.0-60-generic",
-         "sysname": "Linux", "version": "#63-Ubuntu SMP PREEMPT_DYNAMIC"}],
-    "smi_node": lambda c, i: [{"exported_instance": c.node_names[i], "hostname": c.node_names[i], "index": "0"}],
+        {
+            "domainname": "(none)",
+            "machine": "x86_64",
+            "nodename": c.node_names[i],
+            "release": "6.8.0-60-generic",
+            "sysname": "Linux",
+            "version": "#63-Ubuntu SMP PREEMPT_DYNAMIC",
+        }
+    ],
+    "smi_node": lambda c, i: [
+        {"exported_instance": c.node_names[i], "hostname": c.node_names[i], "index": "0"}
+    ],
     "smi_cpu": lambda c, i: [
-        {"cpu_model": "Intel(R) Xeon(R) Platinum 8570", "exported_instance": c.node_names[i],
-         "hostname": c.node_names[i], "index": "0"}],
+        {
+            "cpu_model": "Intel(R) Xeon(R) Platinum 8570",
+            "exported_instance": c.node_names[i],
+            "hostname": c.node_names[i],
+            "index": "0",
+        }
+    ],
     "gpu": _gpu_dcgm,
     "smi_gpu": lambda c, i: [gpu_all_smi(c.node_names[i], g, g) for g in range(N_GPUS)],
     "ib_port": _ib_ports,
@@ -201,11 +284,17 @@ PARTS: Mapping[str, Callable[[ClusterConfig, int], list[dict[str, str]]]] = {
     "stat": _agent({"stat_scope": "node"}, {"stat_scope": "container"}, {"stat_scope": "process"}),
     "agent": _agent({}),
     "event_failure": lambda _c, _i: [
-        {"event_type": "AgentHeartbeatEvent", "exception": "TimeoutError", "domain": "", "operation": "",
-         "error_detail": ""}],
+        {
+            "event_type": "AgentHeartbeatEvent",
+            "exception": "TimeoutError",
+            "domain": "",
+            "operation": "",
+            "error_detail": "",
+        }
+    ],
     "rpc_failure": lambda _c, _i: [{"method": "health", "exception": "TimeoutError"}],
     "stat_failure": _agent({"stat_scope": "container", "exception": "TimeoutError"}),
     "agent_failure": _agent({"exception": "TimeoutError"}),
     "target": lambda c, i: [target_labels(c, i, exporter) for exporter in EXPORTERS],
-}  # fmt: skip
+}
 """Space of parts -> label sets of one node's parts."""

@@ -6,7 +6,7 @@ WRAP_MS = 4294967296.0 * 0.001
 
 
 def columns() -> list[Column]:
-    """Return the columns of cpu, schedstat, diskstats, filesystem, pressure, timex, stat, hwmon and loadavg."""
+    """Return the columns of processors, disks, filesystems, pressure, clock, sensors and load."""
     t = Table("node_exporter")
     _processors(t)
     _disks(t)
@@ -16,7 +16,7 @@ def columns() -> list[Column]:
 
 def _processors(t: Table) -> None:
     for minutes in (1, 5, 15):
-        t.gauge(f"node_load{minutes}", **{f"load{minutes}": 1}, quantum=0.01)
+        t.gauge(f"node_load{minutes}", "node", **{f"load{minutes}": 1}, quantum=0.01)
     exact = {"sigma": 0.0, "spread": 0.0}
     t.counter("node_cpu_seconds_total", "cpu_mode", cpu_time=1, quantum=0.01, **exact)
     t.counter("node_schedstat_running_seconds_total", "cpu", cpu_running=1, quantum=1e-6, **exact)
@@ -29,7 +29,9 @@ def _processors(t: Table) -> None:
 
 def _disks(t: Table) -> None:
     def disk(name: str, **how: float) -> None:
-        t.counter(f"node_disk_{name}", "disk", **{"sigma": 0.3, "ar": 0.3, "spread": 0.1, "tail": 0.004, **how})
+        t.counter(
+            f"node_disk_{name}", "disk", **{"sigma": 0.3, "ar": 0.3, "spread": 0.1, "tail": 0.004, **how}
+        )
 
     disk("reads_completed_total", dk_reads=1)
     disk("reads_merged_total", dk_reads=0.05)
@@ -53,7 +55,9 @@ def _disks(t: Table) -> None:
 
 def _kernel(t: Table) -> None:
     for name in ("cpu_waiting", "io_waiting", "io_stalled", "memory_waiting", "memory_stalled"):
-        t.counter(f"node_pressure_{name}_seconds_total", **{f"psi_{name}": 1}, quantum=1e-6, sigma=0.3, spread=0.1)
+        t.counter(
+            f"node_pressure_{name}_seconds_total", **{f"psi_{name}": 1}, quantum=1e-6, sigma=0.3, spread=0.1
+        )
     t.gauge("node_timex_offset_seconds", clock_offset=1, quantum=1e-9, low=float("-inf"))
     t.gauge("node_timex_maxerror_seconds", clock_max_error=1, quantum=1e-6)
     t.gauge("node_timex_estimated_error_seconds", clock_error=1, quantum=1e-6)

@@ -3,7 +3,7 @@
 from simulator.columns import Column, Table
 
 # The drivers come from one account of the node's memory, so that the parts add up.
-_MEMINFO = {
+_MEMINFO: dict[str, dict[str, float]] = {
     "MemFree": {"mem_free": 1},
     "MemAvailable": {"mem_available": 1},
     "Buffers": {"mem_buffers": 1},
@@ -41,10 +41,14 @@ def columns() -> list[Column]:
     """Return the columns of node_memory_*, node_vmstat_* and node_edac_*."""
     t = Table("node_exporter")
     for name, terms in _MEMINFO.items():
-        t.gauge(f"node_memory_{name}_bytes", quantum=1024, **terms)
+        t.gauge(f"node_memory_{name}_bytes", "node", **{"quantum": 1024, **terms})
     t.rare("node_vmstat_oom_kill", oom=1)
-    t.counter("node_vmstat_pgfault", one=9000, train=52000, cpu_extra=900, fork_burst=9000, sigma=0.3, tail=0.01)
-    t.counter("node_vmstat_pgmajfault", one=0.4, nfs_read=2e-8, fork_burst=4, swap_io=40, sigma=0.8, tail=0.02)
+    t.counter(
+        "node_vmstat_pgfault", one=9000, train=52000, cpu_extra=900, fork_burst=9000, sigma=0.3, tail=0.01
+    )
+    t.counter(
+        "node_vmstat_pgmajfault", one=0.4, nfs_read=2e-8, fork_burst=4, swap_io=40, sigma=0.8, tail=0.02
+    )
     t.counter("node_vmstat_pgpgin", one=60, disk_read=0.001, sigma=0.5, tail=0.01)
     t.counter("node_vmstat_pgpgout", one=400, disk_write=0.001, sigma=0.4, tail=0.01)
     t.rare("node_vmstat_pswpin", one=0.02, swap_io=800)

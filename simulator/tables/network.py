@@ -20,7 +20,9 @@ def _interfaces(t: Table) -> None:
     for way in ("receive", "transmit"):
         traffic = "if_rx" if way == "receive" else "if_tx"
         t.counter(f"node_network_{way}_bytes_total", space, **{traffic: 1}, sigma=0.0, spread=0.0)
-        t.counter(f"node_network_{way}_packets_total", space, **{f"{traffic}_packets": 1}, sigma=0.03, spread=0.02)
+        t.counter(
+            f"node_network_{way}_packets_total", space, **{f"{traffic}_packets": 1}, sigma=0.03, spread=0.02
+        )
         t.rare(f"node_network_{way}_errs_total", space, if_errors=1)
     t.rare("node_network_receive_drop_total", space, if_drops=1)
     t.rare("node_network_transmit_drop_total", space, if_errors=0.5)
@@ -31,12 +33,16 @@ def _interfaces(t: Table) -> None:
     t.gauge("node_network_carrier_down_changes_total", space, if_changes=1)
     t.counter("node_softnet_processed_total", "cpu", packets_per_cpu=1, sigma=0.4, spread=0.8, wrap=WRAP_32)
     t.rare("node_softnet_dropped_total", "cpu", softnet_drops=1, wrap=WRAP_32)
-    t.counter("node_softnet_times_squeezed_total", "cpu", packets_per_cpu=2e-4, sigma=0.8, spread=0.8, wrap=WRAP_32)
+    t.counter(
+        "node_softnet_times_squeezed_total", "cpu", packets_per_cpu=2e-4, sigma=0.8, spread=0.8, wrap=WRAP_32
+    )
 
 
 def _netstat(t: Table) -> None:
     def count(name: str, **how: float) -> None:
-        t.counter(f"node_netstat_{name}", **{"sigma": 0.35, "ar": 0.4, "spread": 0.1, "tail": 0.004, **how})
+        t.counter(
+            f"node_netstat_{name}", "node", **{"sigma": 0.35, "ar": 0.4, "spread": 0.1, "tail": 0.004, **how}
+        )
 
     count("Tcp_ActiveOpens", one=2.2, train=1.5, ckpt=6, fork_burst=8, sick=4)
     count("Tcp_PassiveOpens", one=1.8, train=0.6, sick=2)
@@ -57,7 +63,12 @@ def _netstat(t: Table) -> None:
     count("IpExt_OutOctets", one=1.1e5, nfs_write=1.02, nfs_read=0.01, mgmt=0.8, sigma=0.02, tail=0.0)
     count("Ip6_InOctets", one=300)
     count("Ip6_OutOctets", one=280)
-    for name, level in (("Icmp_InMsgs", 0.4), ("Icmp_OutMsgs", 0.4), ("Icmp6_InMsgs", 0.05), ("Icmp6_OutMsgs", 0.06)):
+    for name, level in (
+        ("Icmp_InMsgs", 0.4),
+        ("Icmp_OutMsgs", 0.4),
+        ("Icmp6_InMsgs", 0.05),
+        ("Icmp6_OutMsgs", 0.06),
+    ):
         t.rare(f"node_netstat_{name}", one=level)
     t.rare("node_netstat_Icmp_InErrors", one=0.002)
     count("Udp_InDatagrams", one=14)
@@ -74,7 +85,7 @@ def _netstat(t: Table) -> None:
 
 def _sockets(t: Table) -> None:
     def level(name: str, **how: float) -> None:
-        t.gauge(f"node_sockstat_{name}", **{"sigma": 0.04, "ar": 0.7, "spread": 0.02, **how})
+        t.gauge(f"node_sockstat_{name}", "node", **{"sigma": 0.04, "ar": 0.7, "spread": 0.02, **how})
 
     level("sockets_used", one=1100, train=900, sick=150)
     level("TCP_alloc", one=260, train=520, sick=70)
@@ -91,7 +102,14 @@ def _sockets(t: Table) -> None:
 def _infiniband(t: Table) -> None:
     space = "ib_port"
     for way, driver in (("received", "ib_rx"), ("transmitted", "ib_tx")):
-        t.counter(f"node_infiniband_port_data_{way}_bytes_total", space, **{driver: 1}, sigma=0.0, spread=0.0, quantum=4)
+        t.counter(
+            f"node_infiniband_port_data_{way}_bytes_total",
+            space,
+            **{driver: 1},
+            sigma=0.0,
+            spread=0.0,
+            quantum=4,
+        )
         t.counter(
             f"node_infiniband_port_packets_{way}_total", space, **{driver: 1 / 2600}, sigma=0.01, spread=0.01
         )

@@ -84,6 +84,8 @@ def _client(t: Table) -> None:
     t.rare("node_nfs_connections_total", one=2e-5, nfs_reconnects=1, wrap=WRAP_32)
     t.counter("node_nfs_packets_total", "nfs_proto", proto_packets=1, sigma=0.0, wrap=WRAP_32)
     t.counter("node_nfs_requests_total", "nfs_method", method_requests=1, sigma=0.0, spread=0.0, wrap=WRAP_32)
-    t.counter("node_nfs_rpc_authentication_refreshes_total", all_requests=1, sigma=0.0, spread=0.0, wrap=WRAP_32)
+    t.counter(
+        "node_nfs_rpc_authentication_refreshes_total", all_requests=1, sigma=0.0, spread=0.0, wrap=WRAP_32
+    )
     t.rare("node_nfs_rpc_retransmissions_total", one=2e-4, nfs_wait=0.8, wrap=WRAP_32)
     t.counter("node_nfs_rpcs_total", all_requests=1, sigma=0.0, spread=0.0, wrap=WRAP_32)

@@ -7,9 +7,19 @@ UNAME = "node_uname_info"
 
 _MIB = 1048576.0
 _HEAP = {
-    "alloc": 4.2, "sys": 28, "gc_sys": 4.1, "heap_alloc": 4.2, "heap_idle": 11, "heap_inuse": 7, "heap_released": 5,
-    "heap_sys": 19, "stack_inuse": 1.1, "mspan_inuse": 0.14, "other_sys": 1.3, "next_gc": 8.6,
-}  # fmt: skip
+    "alloc": 4.2,
+    "sys": 28,
+    "gc_sys": 4.1,
+    "heap_alloc": 4.2,
+    "heap_idle": 11,
+    "heap_inuse": 7,
+    "heap_released": 5,
+    "heap_sys": 19,
+    "stack_inuse": 1.1,
+    "mspan_inuse": 0.14,
+    "other_sys": 1.3,
+    "next_gc": 8.6,
+}
 
 
 def columns() -> list[Column]:
@@ -18,9 +28,18 @@ def columns() -> list[Column]:
     _go(node)
     for t, cpu, resident in ((node, 0.06, 31.0), (agent, 0.12, 260.0)):
         t.counter("process_cpu_seconds_total", one=cpu, sick=cpu, quantum=0.01, sigma=0.1, spread=0.1)
-        t.gauge("process_open_fds", one=12 if t is node else 70, task_excess=0.4 if t is agent else 0, sigma=0.05)
-        t.gauge("process_resident_memory_bytes", one=resident * _MIB, task_excess=2e5 if t is agent else 0,
-                sigma=0.02, ar=0.95, spread=0.04, quantum=4096)  # fmt: skip
+        t.gauge(
+            "process_open_fds", one=12 if t is node else 70, task_excess=0.4 if t is agent else 0, sigma=0.05
+        )
+        t.gauge(
+            "process_resident_memory_bytes",
+            one=resident * _MIB,
+            task_excess=2e5 if t is agent else 0,
+            sigma=0.02,
+            ar=0.95,
+            spread=0.04,
+            quantum=4096,
+        )
         t.gauge("process_virtual_memory_bytes", one=resident * 9 * _MIB, spread=0.02, quantum=4096)
         t.gauge("process_start_time_seconds", exporter_start=1, quantum=0.01)
     for name, level in (("objects_collected", 40), ("collections", 0.5)):
@@ -28,8 +47,15 @@ def columns() -> list[Column]:
     agent.rare("python_gc_objects_uncollectable_total", "generation", one=1e-7)
     node.counter("promhttp_metric_handler_requests_total", "code", scrapes_by_code=1, sigma=0.0, spread=0.0)
     node.gauge("promhttp_metric_handler_requests_in_flight", one=1)
-    node.gauge("node_scrape_collector_duration_seconds", "collector", collector_s=1, sigma=0.25, spread=0.1,
-               tail=0.002, quantum=1e-9)  # fmt: skip
+    node.gauge(
+        "node_scrape_collector_duration_seconds",
+        "collector",
+        collector_s=1,
+        sigma=0.25,
+        spread=0.1,
+        tail=0.002,
+        quantum=1e-9,
+    )
     node.gauge(UNAME, "uname", one=1)
     node.gauge("node_scrape_collector_success", "collector", collector_ok=1)
     scrape.gauge("up", "target", t_up=1)
