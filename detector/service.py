@@ -35,6 +35,9 @@ MIN_READY_S = 5.0
 """... but a recording that is played fast is not held to less than this."""
 
 SERIES_WAIT_S = 2.0
+LAST_SNAPSHOT_S = 3.0
+"""A learnt state that takes longer than this to save is not saved again at the end."""
+
 SNAPSHOT_SHARE = 20
 """Saving the learnt state may take one part in this many of the time."""
 
@@ -85,8 +88,8 @@ class Service:
         self._begin = begin
         self._snapshot_s = snapshot_s
         self._hooks = hooks or ServiceHooks()
-        self._fetcher = Fetcher(open_source, pipeline.interner, schedule.tick_timeout_s)
         self._pipeline_lock = threading.Lock()
+        self._fetcher = Fetcher(open_source, pipeline.interner, schedule.tick_timeout_s, self._pipeline_lock)
         self._tick_lock = threading.Lock()
         self._stopping = threading.Event()
         self._latest: Latest | None = None
@@ -101,6 +104,8 @@ class Service:
         self._ok_at: float | None = None
         self._tick_began: float | None = None
         self._snapshot_due = 0.0
+        self._snapshot_took_s = 0.0
+        self._has_judged = False
         self._silent: dict[str, Incident] = {}
         telemetry.watch_age(lambda: float("nan") if (age := self.data_age_s()) is None else age)
         self._restore()
@@ -183,8 +188,9 @@ class Service:
         if not self._tick_lock.acquire(timeout=timeout_s):
             return False
         try:
-            if self._latest is not None and self._last is not None:
+            if self._latest is not None and self._has_judged and self._snapshot_took_s < LAST_SNAPSHOT_S:
                 self._save(self._latest.outcome, self._pipeline.snapshot())
+                self._has_judged = False  # so that ending twice saves once
             self._fetcher.close()
         finally:
             self._tick_lock.release()
@@ -212,7 +218,13 @@ class Service:
     def _restore(self) -> None:
         incidents = self._store.open_incidents()
         self._silent = {incident.id: incident for incident in incidents}
-        for note in self._pipeline.restore(self._store.snapshot(), incidents):
+        try:
+            notes = self._pipeline.restore(self._store.snapshot(), incidents)
+        except Exception:
+            # a learnt state that cannot be used must not keep the service from coming up, ever again
+            log.exception("restore learnt_state=unusable")
+            notes = self._pipeline.restore(None, incidents)
+        for note in notes:
             log.warning("restore note=%r", note)
         last = self._store.last_evaluation()
         if last is not None:
@@ -277,8 +289,8 @@ class Service:
             for k, piece in part(batch, first, last, step_s):
                 if self._stopping.is_set():
                     raise Stopped
-                if k == due.last:
-                    self._before_newest(k * step_s)
+                if k == due.first:
+                    self._before_evaluation(k * step_s)
                 outcome = self._step(k, piece, times, is_newest=k == due.last)
             start_ms = round(last * step_s * 1000)
         self._problem = ""
@@ -299,6 +311,7 @@ class Service:
             snapshot = self._snapshot() if judge and is_newest else None
         times.evaluate_s += time.perf_counter() - begun
         if judge:
+            self._has_judged = True
             storing = time.perf_counter()
             self._save(outcome, snapshot)
             times.store_s += time.perf_counter() - storing
@@ -314,7 +327,7 @@ class Service:
                 self._hooks.published(outcome)
         return outcome
 
-    def _before_newest(self, at: float) -> None:
+    def _before_evaluation(self, at: float) -> None:
         if self._hooks.before_evaluation is None:
             return
         try:
@@ -328,8 +341,8 @@ class Service:
         if begun < self._snapshot_due:
             return None
         blob = self._pipeline.snapshot()
-        took_s = time.monotonic() - begun
-        self._snapshot_due = begun + max(self._snapshot_s, SNAPSHOT_SHARE * took_s)
+        self._snapshot_took_s = time.monotonic() - begun
+        self._snapshot_due = begun + max(self._snapshot_s, SNAPSHOT_SHARE * self._snapshot_took_s)
         return blob
 
     def _save(self, outcome: Outcome, snapshot: bytes | None) -> None:
@@ -355,7 +368,7 @@ class Service:
         scores = {verdict.node: verdict.score for verdict in outcome.verdicts}
         suspects.sort(key=lambda i: (-scores.get(i.node, 0.0), -i.peak_score, i.node))
         self._latest = Latest(outcome, tuple(suspects), groups)
-        self._telemetry.show(outcome)
+        self._telemetry.show(outcome, [incident.node for incident in suspects])
 
     def _report(self, outcome: Outcome, times: Times, duration_s: float) -> None:
         done = times.done(duration_s)

@@ -45,7 +45,7 @@ class ServiceHooks:
     Parameters
     ----------
     before_evaluation
-        Called with the fetcher and the evaluation time before the newest evaluation of a tick
+        Called with the fetcher and the evaluation time before the first evaluation of a tick
         (asks for pools); a `SourceError` is logged and counted, and the tick goes on.
     published
         Called with every judged outcome after it was published.

@@ -35,9 +35,9 @@ class Asks(Protocol):
 class _Guard:
     """An interner that a given-up fetch can no longer write to."""
 
-    def __init__(self, interner: Interner) -> None:
+    def __init__(self, interner: Interner, lock: threading.Lock) -> None:
         self._interner = interner
-        self._lock = threading.Lock()
+        self._lock = lock
         self._is_revoked = False
 
     @property
@@ -67,12 +67,21 @@ class Fetcher:
         Numbers the series.
     timeout_s
         Bound of one fetch; longer than the source's own deadline.
+    lock
+        Held while series are numbered, so that who reads the index holds it too.
     """
 
-    def __init__(self, open_source: Callable[[], Source], interner: Interner, timeout_s: float) -> None:
+    def __init__(
+        self,
+        open_source: Callable[[], Source],
+        interner: Interner,
+        timeout_s: float,
+        lock: threading.Lock,
+    ) -> None:
         self._open_source = open_source
         self._interner = interner
-        self._guard = _Guard(interner)
+        self._lock = lock
+        self._guard = _Guard(interner, lock)
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
         self._is_stopped = False
@@ -155,7 +164,7 @@ class Fetcher:
             where = "".join(traceback.format_stack(frame)[-6:]) if frame is not None else "ended just now"
             log.error("fetch hung timeout_s=%g where:\n%s", self._timeout_s, where)
         self._guard.revoke()
-        self._guard = _Guard(self._interner)
+        self._guard = _Guard(self._interner, self._lock)
         self._hanging.append(thread)
         self.close()
 

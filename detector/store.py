@@ -109,6 +109,7 @@ class Store(StoreReader):
         self._n_saves = 0
         self._pruned_at = float("-inf")
         self._problem = ""
+        self._is_closed = False
         self._lock_file = _lock(path, lock_wait_s, stop or threading.Event())
         try:
             self._writer: sqlite3.Connection | None = self._open()
@@ -144,6 +145,8 @@ class Store(StoreReader):
             When the disk refuses; everything stays pending and goes with the next save.
         """
         with self._guard:
+            if self._is_closed:
+                raise StoreError(f"{self.path}: is closed")
             lost = self._pending.add(outcome, snapshot)
             if lost:
                 log.error("store path=%s given_up=%d reason=too_much_pending", self.path, lost)
@@ -173,6 +176,7 @@ class Store(StoreReader):
                     self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._writer.close()
                 self._writer = None
+            self._is_closed = True
             self._lock_file.close()
 
     def _flush(self) -> None:
@@ -215,7 +219,11 @@ class Store(StoreReader):
                 connection.execute(
                     "INSERT OR REPLACE INTO state VALUES ('pipeline', ?, ?)", (pending.at, pending.snapshot)
                 )
-            connection.execute("INSERT OR REPLACE INTO meta VALUES ('last_evaluation', ?)", (pending.at,))
+            connection.execute(
+                "INSERT INTO meta VALUES ('last_evaluation', ?) "
+                "ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+                (pending.at,),
+            )
 
     def _open(self) -> sqlite3.Connection:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -150,19 +150,28 @@ class Telemetry:
         for transition in outcome.transitions:
             self._transitions.labels(transition.after).inc()
 
-    def show(self, outcome: Outcome) -> None:
-        """Set the gauges that describe an evaluation; nodes and reasons that are gone are taken away."""
+    def show(self, outcome: Outcome, suspects: Collection[str]) -> None:
+        """Set the gauges that describe an evaluation; nodes that are gone are taken away.
+
+        Parameters
+        ----------
+        outcome
+            Newest evaluation.
+        suspects
+            Suspect nodes, those included that no longer send data.
+        """
         self._series.set(outcome.n_series)
         self._cells.set(outcome.n_cells)
         self._groups.set(outcome.n_groups)
         states = [verdict.status for verdict in outcome.verdicts]
-        self._suspects.set(states.count(Status.SUSPECT))
+        self._suspects.set(len(suspects))
         self._pending.set(states.count(Status.PENDING))
         self._group_events.set(sum(event.ended_at is None for event in outcome.group_events))
-        for verdict in outcome.verdicts:
-            self._suspect.labels(verdict.node).set(verdict.status is Status.SUSPECT)
-            self._score.labels(verdict.node).set(verdict.score)
-        nodes = {verdict.node for verdict in outcome.verdicts}
+        scores = {**dict.fromkeys(suspects, 0.0), **{v.node: v.score for v in outcome.verdicts}}
+        for node, score in scores.items():
+            self._suspect.labels(node).set(node in suspects)
+            self._score.labels(node).set(score)
+        nodes = set(scores)
         for node in self._nodes - nodes:
             self._suspect.remove(node)
             self._score.remove(node)

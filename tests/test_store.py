@@ -452,3 +452,11 @@ def test_interrupted_saves_end_in_the_same_store(
     assert one.last_evaluation() == two.last_evaluation()
     one.close()
     two.close()
+
+
+def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "oddnode.db")
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.save(Outcome(T0))
+    store.close()
