@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from detector.errors import SourceError
+from detector.source.answer import HttpRefusal
 from detector.source.base import Batch, Interner, Source
-from detector.source.http import HttpClient, HttpRefusal
+from detector.source.http import HttpClient
 from detector.source.options import SourceOptions
 from detector.source.prometheus import PrometheusSource
 from detector.source.prometheus_api import LabelledValue

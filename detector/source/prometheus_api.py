@@ -16,7 +16,8 @@ from requests import Session
 from requests.adapters import Retry
 
 from detector.errors import SourceDecode
-from detector.source.http import Deadline, HttpClient
+from detector.source.answer import Deadline
+from detector.source.http import HttpClient
 
 LabelledValue = tuple[dict[str, str], float]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import FIRST_EXCEPTION, Executor, wait
 
 from detector.errors import SourceError
-from detector.source.http import Deadline, HttpRefusal, TooLarge
+from detector.source.answer import Deadline, HttpRefusal, TooLarge
 from detector.source.samples import Part, SampleCollector
 
 Names = tuple[str, ...]
@@ -52,24 +52,34 @@ class RequestPlan:
         done: list[tuple[Names, Part]] = []
         todo = self._groups
         while todo:
-            futures = [(group, self._executor.submit(ask, group)) for group in todo]
-            todo = []
-            try:
-                for group, future in futures:
-                    try:
-                        done.append((group, future.result()))
-                    except SourceError as error:
-                        if not _is_too_much(error) or len(group) < 2:
-                            raise
-                        todo.extend(_halves(group))
-            except BaseException:
-                deadline.cancel()
-                for _, future in futures:
-                    future.cancel()
-                raise
+            answers = self._answers(todo, ask, deadline)
+            todo = [half for group, part in answers if part is None for half in _halves(group)]
+            done.extend((group, part) for group, part in answers if part is not None)
         self._groups = [half for group, part in done for half in self._next(group, part)]
         for _, part in done:
             collector.commit(part)
+
+    def _answers(self, groups: list[Names], ask: Ask, deadline: Deadline) -> list[tuple[Names, Part | None]]:
+        """Ask for all groups; None stands for an answer that was refused as too much."""
+        try:
+            futures = [self._executor.submit(ask, group) for group in groups]
+        except RuntimeError:
+            raise SourceError("the source is closed") from None
+        can_split = {future: len(group) > 1 for group, future in zip(groups, futures, strict=True)}
+        waiting = set(futures)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    if not (can_split[future] and _is_too_much(future.exception())):
+                        future.result()
+        except BaseException:
+            deadline.cancel()
+            for future in futures:
+                future.cancel()
+            raise
+        parts = [None if future.exception() else future.result() for future in futures]
+        return list(zip(groups, parts, strict=True))
 
     def _next(self, group: Names, part: Part) -> list[Names]:
         return _halves(group) if part.n_lines > self._max_series and len(group) > 1 else [group]
@@ -90,5 +100,5 @@ def _halves(group: Names) -> list[Names]:
     return [group[:middle], group[middle:]]
 
 
-def _is_too_much(error: SourceError) -> bool:
+def _is_too_much(error: BaseException | None) -> bool:
     return isinstance(error, TooLarge) or (isinstance(error, HttpRefusal) and error.is_too_much)

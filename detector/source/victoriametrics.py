@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from detector.source.answer import Deadline
 from detector.source.base import Batch, Interner
-from detector.source.http import Deadline, Form, HttpClient
+from detector.source.http import Form, HttpClient
 from detector.source.options import SourceOptions
 from detector.source.prometheus_api import LabelledValue, PrometheusApi
 from detector.source.request_plan import RequestPlan, slices
