@@ -21,7 +21,7 @@ from detector.source.base import Batch, Source
 from detector.source.incident_file import FILE_NAME
 
 SERIES_NAME = "series.jsonl.gz"
-CHUNK_S = 1800.0
+CHUNK_S = 600.0
 LARGEST_EXACT = 2.0**53
 
 

@@ -68,6 +68,7 @@ class Credentials:
         self._password = password
         self._token_file = _watched(options.bearer_token_file, "bearer token file")
         self._password_file = _watched(options.basic_password_file, "password file")
+        self._headers = tuple(options.headers.values())
         self._last_secret = ""
         self._last_pair = ""
 
@@ -95,8 +96,8 @@ class Credentials:
         return self._last_secret != before
 
     def redact(self, text: str) -> str:
-        """Return `text` without the secret, should a server echo it."""
-        for secret in (self._last_pair, self._last_secret):
+        """Return `text` without secrets and the values of extra headers, should a server echo them."""
+        for secret in (self._last_pair, self._last_secret, *self._headers):
             if len(secret) > 3:
                 text = text.replace(secret, "***")
         return text
