@@ -76,10 +76,14 @@ class ClusterConfig:
         """Training nodes and spares."""
         return self.train_nodes + self.spares
 
+    def node_name(self, index: int) -> str:
+        """Return the name of one node."""
+        return f"gpu{self.first_number + index:03d}"
+
     @property
     def node_names(self) -> tuple[str, ...]:
         """All nodes, the job's first."""
-        return tuple(f"gpu{self.first_number + i:03d}" for i in range(self.n_nodes))
+        return tuple(self.node_name(i) for i in range(self.n_nodes))
 
     @property
     def pool(self) -> tuple[str, ...]:

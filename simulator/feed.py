@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import urllib3
+from numpy.typing import NDArray
 
 from simulator.cluster import Cluster
 from simulator.faults import Floats
@@ -43,8 +44,8 @@ class LineFormat:
         ts_ms : ndarray of shape (n_times, n_series)
             Times in epoch milliseconds.
         """
-        there = np.isfinite(values)
-        is_whole = there.all(axis=0).tolist()
+        there: NDArray[np.bool_] = np.isfinite(values)
+        is_whole = np.all(there, axis=0).tolist()
         step = max(1, PIECE_BYTES // (120 + 24 * len(values)))
         for low in range(0, len(self._heads), step):
             high = min(low + step, len(self._heads))

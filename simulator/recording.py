@@ -167,7 +167,7 @@ def _truth(cluster: Cluster, start: float, end: float) -> dict[str, Any]:
         "group_events": events,
         "masked": [],
         "benign": [
-            {"node": config.node_names[b.node], "kind": b.kind, "onset": round(b.onset), "end": round(b.end)}
+            {"node": config.node_name(b.node), "kind": b.kind, "onset": round(b.onset), "end": round(b.end)}
             for b in sorted(benign_between(config, cluster.seed, start, end), key=lambda b: b.onset)
         ]
         if config.benign_per_node_hour > 0

@@ -93,8 +93,8 @@ def gpu068(config: ClusterConfig | None = None, *, after_s: float = 25 * MINUTE)
         made="reconstructed",
         source="public article on a cluster of 63 nodes of 8 GPUs: fault of node gpu068",
         notes="XID 145 and then 149 on one GPU. The tasks of the node's scheduler agent rise from 44-50 to "
-        "869 and its GPUs fall idle; within two minutes the other 59 nodes wait in a collective call that never "
-        "returns.",
+        "869 and its GPUs fall idle; within two minutes the other 59 nodes wait in a collective call that "
+        "never returns.",
     )
 
 
@@ -111,8 +111,8 @@ def pcie_downgrade() -> Scenario:
         faults=(fault,),
         made="reconstructed",
         source="public description of a PCIe downgrade on one of 128 training machines",
-        notes="Throughput of one machine's network cards falls from 6.4 to 4 Gb/s, the job is slowed for all, "
-        "no XID and no other error is reported, and it lasts 40 minutes.",
+        notes="Throughput of one machine's network cards falls from 6.4 to 4 Gb/s, the job is slowed for "
+        "all, no XID and no other error is reported, and it lasts 40 minutes.",
     )
 
 

@@ -117,7 +117,7 @@ def address(index: int) -> str:
 
 def target_labels(config: ClusterConfig, index: int, exporter: str) -> dict[str, str]:
     """Return the labels that the scraper gives to every series of one target."""
-    node = config.node_names[index]
+    node = config.node_name(index)
     host = node if exporter == "all_smi" else address(index)
     labels = {"instance": f"{host}:{PORTS[exporter]}", "job": JOBS[exporter]}
     if exporter == "backend_ai":
@@ -137,7 +137,7 @@ def interfaces(config: ClusterConfig) -> tuple[str, ...]:
 
 
 def _gpu_dcgm(config: ClusterConfig, index: int) -> list[dict[str, str]]:
-    node = config.node_names[index]
+    node = config.node_name(index)
     return [
         {
             "gpu": str(g),
@@ -210,7 +210,7 @@ def _layers(_config: ClusterConfig, _index: int) -> list[dict[str, str]]:
 
 
 def _agent(*extra: Mapping[str, str]) -> Callable[[ClusterConfig, int], list[dict[str, str]]]:
-    return lambda config, index: [{"agent_id": f"i-{config.node_names[index]}", **more} for more in extra]
+    return lambda config, index: [{"agent_id": f"i-{config.node_name(index)}", **more} for more in extra]
 
 
 def _sensors(_config: ClusterConfig, _index: int) -> list[dict[str, str]]:
@@ -238,25 +238,25 @@ PARTS: Mapping[str, Callable[[ClusterConfig, int], list[dict[str, str]]]] = {
         {
             "domainname": "(none)",
             "machine": "x86_64",
-            "nodename": c.node_names[i],
+            "nodename": c.node_name(i),
             "release": "6.8.0-60-generic",
             "sysname": "Linux",
             "version": "#63-Ubuntu SMP PREEMPT_DYNAMIC",
         }
     ],
     "smi_node": lambda c, i: [
-        {"exported_instance": c.node_names[i], "hostname": c.node_names[i], "index": "0"}
+        {"exported_instance": c.node_name(i), "hostname": c.node_name(i), "index": "0"}
     ],
     "smi_cpu": lambda c, i: [
         {
             "cpu_model": "Intel(R) Xeon(R) Platinum 8570",
-            "exported_instance": c.node_names[i],
-            "hostname": c.node_names[i],
+            "exported_instance": c.node_name(i),
+            "hostname": c.node_name(i),
             "index": "0",
         }
     ],
     "gpu": _gpu_dcgm,
-    "smi_gpu": lambda c, i: [gpu_all_smi(c.node_names[i], g, g) for g in range(N_GPUS)],
+    "smi_gpu": lambda c, i: [gpu_all_smi(c.node_name(i), g, g) for g in range(N_GPUS)],
     "ib_port": _ib_ports,
     "interface": lambda c, _i: [{"device": name} for name in interfaces(c)],
     "nfs": lambda _c, _i: _exports(),
