@@ -136,11 +136,14 @@ def test_token_rotates_under_a_running_source(guarded: servers.Server, tmp_path:
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_tenant_path_and_basic_authentication(slash: str) -> None:
+def test_tenant_path_and_basic_authentication(slash: str, tmp_path: Path) -> None:
     """vmauth 1.79 keeps the whole path behind its prefix, so the tenant is played by a plain server."""
     answer = servers.reply(200, lines(5))
     config = AUTH.replace("/tenant", "")
-    with servers.ScriptedServer([answer]) as database, _vmauth(config.format(url=database.url)) as server:
+    with (
+        servers.ScriptedServer([answer]) as database,
+        servers.vmauth(tmp_path, config.format(url=database.url)) as server,
+    ):
         found, _ = fetch(
             f"{server.url}/select/0/prometheus{slash}",
             kind="victoriametrics",
@@ -151,12 +154,6 @@ def test_tenant_path_and_basic_authentication(slash: str) -> None:
         assert database.requests[0].path.partition("?")[0] == "/select/0/prometheus/api/v1/export"
         with pytest.raises(SourceStatus):
             fetch(f"{server.url}/select/1/prometheus", basic_username="oddnode", basic_password="pass-word")
-
-
-def _vmauth(config: str) -> Any:
-    import tempfile
-
-    return servers.vmauth(Path(tempfile.mkdtemp(prefix="vmauth-")), config)
 
 
 def test_password_file_and_credentials_in_the_address(tmp_path: Path) -> None:
