@@ -146,12 +146,15 @@ def _recorded(settings: Settings) -> _Parts:
 
 def _listen(host: str, port: int) -> socket.socket:
     """Bind before anything is started, so that a taken port is told at once."""
+    bound: socket.socket | None = None
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
+        if bound is not None:
+            bound.close()
         raise SettingsError(f"http: cannot listen on {host} port {port}: {error.strerror}") from None
     return bound
 
