@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from grouping.identity import IdentityRules, NodeIdentity
-from grouping.placement import PlacementRules, Placer
-from grouping.pools import PoolRules, Pools, PoolTracker
 from numpy.typing import NDArray
 
 from detector.core import incidents as life
@@ -27,9 +24,13 @@ from detector.core.window import Window
 from detector.outcome import DataQuality, Incident, Outcome
 from detector.source.base import Batch
 from grouping.catalog import Catalog
+from grouping.identity import IdentityRules, NodeIdentity
 from grouping.index import SeriesIndex
 from grouping.layout import Layout, build_layout
 from grouping.model import Kind
+from grouping.part_classes import PartClasses
+from grouping.placement import PlacementRules, Placer
+from grouping.pools import PoolRules, Pools, PoolTracker
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -82,6 +83,7 @@ class Pipeline:
         self.placer = Placer(catalog, self.identity, placement or PlacementRules())
         self.interner = SeriesIndex(catalog, self.identity, self.placer)
         self.pool_tracker = PoolTracker(pools or PoolRules())
+        self.part_classes = PartClasses()
         p = self.parameters
         self.full_s = max(p.continuity_s, p.continuity_samples * p.step_s)
         self.n_window = max(8, int(np.ceil(self.full_s / p.step_s)))
@@ -125,6 +127,7 @@ class Pipeline:
         dt = p.step_s if self.last_at is None else min(at - self.last_at, p.stale_after_steps * p.step_s)
         cells = self._take_in(batch, at)
         self._choose_pools(cells, at)
+        self.part_classes.step(self.interner, cells.value)
         layout, pools = self._arrange()
         stats = row_stats(cells.value, layout, self._floors, self.memory.rows, min_peers=p.min_peers, dt=dt)
         z = scores(cells.value, stats, layout)
@@ -234,9 +237,10 @@ class Pipeline:
     def _arrange(self) -> tuple[Layout, Pools]:
         """Return the layout of the present pools, computed anew only when something changed."""
         assert self.pools is not None  # noqa: S101  (set by `_choose_pools`)
-        key = (self.interner.version, self.pools.pool_of.tobytes())
+        classes = self.part_classes.classes
+        key = (self.interner.version, self.pools.pool_of.tobytes() + classes.tobytes())
         if self.layout is None or key != self._layout_key:
-            self.layout = build_layout(self.interner, self.pools.pool_of, self.pools.names)
+            self.layout = build_layout(self.interner, self.pools.pool_of, self.pools.names, classes)
             self._layout_key = key
             specs = [self.interner.signals[s].spec for s in self.layout.row_signal.tolist()]
             self._floors = Floors(

@@ -155,6 +155,7 @@ READERS: Mapping[str, Callable[[Value], Any]] = {
     "wrap_scale": _positive,
     "fault": _fault,
     "activity": Value.flag,
+    "divides": Value.flag,
     "aliases": _some(metric_name),
     "zero_is_missing": Value.flag,
     "valid_min": Value.number,

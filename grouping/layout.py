@@ -40,6 +40,8 @@ class Block:
         Flat position of each cell in the matrix.
     column_node : ndarray of shape (n_columns,), int64
         Node of each column.
+    parts_per_node
+        Columns that one node has at most.
     """
 
     pool: int
@@ -51,6 +53,7 @@ class Block:
     cells: IntArray
     positions: IntArray
     column_node: IntArray
+    parts_per_node: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,12 @@ class Layout:
     row_key: tuple[str, ...]
 
 
-def build_layout(index: SeriesIndex, pool_of_node: NDArray[np.int32], pool_names: Sequence[str]) -> Layout:
+def build_layout(
+    index: SeriesIndex,
+    pool_of_node: NDArray[np.int32],
+    pool_names: Sequence[str],
+    part_class: NDArray[np.int64] | None = None,
+) -> Layout:
     """Arrange all cells of the index in blocks by pool and comparison unit.
 
     Parameters
@@ -96,13 +104,19 @@ def build_layout(index: SeriesIndex, pool_of_node: NDArray[np.int32], pool_names
         Pool of each node, -1 for nodes that are compared with nobody.
     pool_names
         Names of the pools.
+    part_class : ndarray of shape (n_parts,), int64
+        Parts of different classes are not compared with each other (an Ethernet port among
+        InfiniBand ports); None when all parts are alike.
 
     Returns
     -------
     Layout
         Cells without a pool get row -1.
     """
-    builder = _Builder(index, pool_of_node, pool_names)
+    classes = np.zeros(len(index.parts), dtype=np.int64)
+    if part_class is not None:
+        classes[: len(part_class)] = part_class[: len(classes)]
+    builder = _Builder(index, pool_of_node, pool_names, classes)
     signals = index.signals
     n_signals = len(signals)
     compared_all = np.array([_meets_all(s.spec.compare, s.per_node, s.by_part) for s in signals], dtype=bool)
@@ -114,7 +128,8 @@ def build_layout(index: SeriesIndex, pool_of_node: NDArray[np.int32], pool_names
     for pool in range(len(pool_names)):
         for unit, name in enumerate(unit_names):
             mine = unit_of_signal == unit
-            builder.add(pool, name.split("\x00")[0], mine & compared_all, by_slot=False)
+            for kind in np.unique(classes).tolist() if name.endswith("1") else [None]:
+                builder.add(pool, name.split("\x00")[0], mine & compared_all, by_slot=False, kind=kind)
             builder.add(pool, name.split("\x00")[0], mine & compared_slot, by_slot=True)
     return builder.finish()
 
@@ -126,8 +141,15 @@ def _meets_all(compare: tuple[str, ...], per_node: bool, by_part: bool) -> bool:
 
 
 class _Builder:
-    def __init__(self, index: SeriesIndex, pool_of_node: NDArray[np.int32], names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        index: SeriesIndex,
+        pool_of_node: NDArray[np.int32],
+        names: Sequence[str],
+        classes: NDArray[np.int64],
+    ) -> None:
         self._index = index
+        self._classes = classes
         self._names = names
         self._signal = index.cell_signal.astype(np.int64)
         self._node = index.cell_node.astype(np.int64)
@@ -139,15 +161,21 @@ class _Builder:
         self._row_pool: list[IntArray] = []
         self._row_members: list[IntArray] = []
         self._row_nodes: list[IntArray] = []
+        self._row_kind: list[int] = []
         self._n_rows = 0
         self._row = np.full(len(self._signal), -1, dtype=np.int64)
         self._slot_row = np.full(len(self._signal), -1, dtype=np.int64)
 
-    def add(self, pool: int, unit: str, wanted: NDArray[np.bool_], *, by_slot: bool) -> None:
-        """Append the block of the wanted signals in one pool, if it has any cell."""
+    def add(
+        self, pool: int, unit: str, wanted: NDArray[np.bool_], *, by_slot: bool, kind: int | None = None
+    ) -> None:
+        """Append the block of the wanted signals in one pool and one class of parts, if it has any cell."""
         if not wanted.any() or not len(self._signal):
             return
-        cells = np.flatnonzero(wanted[self._signal] & (self._pool == pool))
+        chosen = wanted[self._signal] & (self._pool == pool)
+        if kind is not None:
+            chosen &= self._classes[self._part] == kind
+        cells = np.flatnonzero(chosen)
         if not len(cells):
             return
         signal, node, part = self._signal[cells], self._node[cells], self._part[cells]
@@ -157,6 +185,7 @@ class _Builder:
         column_key = node * n_parts + part if by_part and not by_slot else node
         rows, row_index = np.unique(row_key, return_inverse=True)
         columns, column_index = np.unique(column_key, return_inverse=True)
+        column_node = columns // n_parts if by_part and not by_slot else columns
         block = Block(
             pool=pool,
             unit=unit,
@@ -166,13 +195,15 @@ class _Builder:
             n_columns=len(columns),
             cells=cells,
             positions=row_index * len(columns) + column_index,
-            column_node=columns // n_parts if by_part and not by_slot else columns,
+            column_node=column_node,
+            parts_per_node=int(np.bincount(column_node).max()),
         )
         self._blocks.append(block)
         target = self._slot_row if by_slot else self._row
         target[cells] = self._n_rows + row_index
         self._row_signal.append(rows // n_parts if by_slot else rows)
         self._row_slot.append(rows % n_parts if by_slot else np.zeros_like(rows))
+        self._row_kind.extend([kind or 0] * len(rows))
         self._row_pool.append(np.full(len(rows), pool, dtype=np.int64))
         self._row_members.append(np.bincount(row_index, minlength=len(rows)))
         pairs = np.unique(row_index * (len(self._index.nodes) + 1) + node)
@@ -194,9 +225,12 @@ class _Builder:
                     signals[s].role,
                     str(int(signals[s].per_node)),
                     parts[k],
+                    str(kind),
                 )
             )
-            for s, k, p in zip(row_signal.tolist(), row_slot.tolist(), row_pool.tolist(), strict=True)
+            for s, k, p, kind in zip(
+                row_signal.tolist(), row_slot.tolist(), row_pool.tolist(), self._row_kind, strict=True
+            )
         )
         return Layout(
             blocks=tuple(self._blocks),

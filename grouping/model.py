@@ -114,6 +114,8 @@ class MetricSpec:
         Direct meaning, for error counters and states; None for the rest.
     activity
         True when the value tells a busy node from an idle one (GPU utilisation).
+    divides
+        True when parts that differ in this metric on all nodes are no peers of each other (link rate).
     aliases
         Other stored names of the same metric (renames between exporter versions).
     zero_is_missing
@@ -145,6 +147,7 @@ class MetricSpec:
     wrap_scale: float = 1.0
     fault: FaultRule | None = None
     activity: bool = False
+    divides: bool = False
     aliases: tuple[str, ...] = ()
     zero_is_missing: bool = False
     valid_min: float = float("-inf")

@@ -19,7 +19,7 @@ NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.just(float("nan")), st.integers(-3,
 
 def one_row_layout(n):
     cells = np.arange(n)
-    block = Block(0, "node", False, 0, 1, n, cells, cells, cells)
+    block = Block(0, "node", False, 0, 1, n, cells, cells, cells, 1)
     return Layout(
         blocks=(block,),
         row_of_cell=np.zeros(n, dtype=np.int64),

@@ -30,8 +30,8 @@ PHASE_S = 600.0
 PHASE_SHARE = 0.25
 """Share of a common move that is added to the scale: who stays behind scores at most 1 / this."""
 
-TAIL_RANK = 2
-"""How many of the farthest members are left out when tails are learnt: faults are not learnt."""
+TAIL_NODES = 2
+"""As many members as this many nodes have are left out when tails are learnt: faults are not learnt."""
 
 SMALL_GROUP_TAIL = 1e-5
 """Tail probability at which the small-group correction equals the normal score."""
@@ -131,16 +131,20 @@ def row_stats(
     n_rows = len(layout.row_key)
     median, sigma = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
     outer, count = np.full(n_rows, np.nan), np.zeros(n_rows, dtype=np.int64)
+    left_out = np.ones(n_rows, dtype=np.int64)
     for block in layout.blocks:
         rows = slice(block.first_row, block.first_row + block.n_rows)
-        median[rows], sigma[rows], outer[rows], count[rows] = _block_stats(values, block, min_peers)
+        left_out[rows] = TAIL_NODES * block.parts_per_node
+        median[rows], sigma[rows], outer[rows], count[rows] = _block_stats(
+            values, block, min_peers, TAIL_NODES * block.parts_per_node
+        )
     judged = count >= min_peers
     median[~judged] = np.nan
     floor = np.maximum(floors.absolute, floors.relative * np.abs(median))
     usual = np.fmax(memory.typical, sigma)
     scale = np.fmax(usual, floor)
     with np.errstate(invalid="ignore", divide="ignore"):
-        excess = outer / (scale * _expected_outer(count))
+        excess = outer / (scale * _expected_outer(count, left_out))
     moved = np.where(np.isfinite(memory.centre), np.abs(median - memory.centre), 0.0)
     tail = np.maximum(memory.tail, 1.0)
     corrected = scale * tail * _small_group(count, memory.n_seen) + PHASE_SHARE * moved
@@ -149,7 +153,7 @@ def row_stats(
 
 
 def _block_stats(
-    values: FloatArray, block: Block, min_peers: int
+    values: FloatArray, block: Block, min_peers: int, left_out: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
     """Median, sigma, outer order statistic and count of each row of one block."""
     flat = np.full(block.n_rows * block.n_columns, np.nan)
@@ -161,9 +165,9 @@ def _block_stats(
     np.abs(ordered, out=ordered)
     ordered.sort(axis=1)
     sigma = MAD_TO_SIGMA * _middle(ordered, count)
-    rank = np.clip(count - 1 - TAIL_RANK, 0, None)
+    rank = np.clip(count - 1 - left_out, 0, None)
     outer = np.take_along_axis(ordered, rank[:, None], axis=1)[:, 0]
-    outer[count < max(min_peers, 2 * TAIL_RANK + 2)] = np.nan
+    outer[count < max(min_peers, 2 * left_out + 2)] = np.nan
     return median, sigma, outer, count
 
 
@@ -177,10 +181,10 @@ def _middle(ordered: FloatArray, count: NDArray[np.int64]) -> FloatArray:
     return np.asarray(a + (b - a) / 2.0)
 
 
-def _expected_outer(count: NDArray[np.int64]) -> FloatArray:
-    """Return the expected absolute z at rank ``count - TAIL_RANK`` of normal data (Blom 1958)."""
-    n = np.maximum(count, 2 * TAIL_RANK + 2).astype(np.float64)
-    p = (n - TAIL_RANK - 0.375) / (n + 0.25)
+def _expected_outer(count: NDArray[np.int64], left_out: NDArray[np.int64]) -> FloatArray:
+    """Return the expected absolute z at rank ``count - left_out`` of normal data (Blom 1958)."""
+    n = np.maximum(count, 2 * left_out + 2).astype(np.float64)
+    p = (n - left_out - 0.375) / (n + 0.25)
     return np.asarray(norm.ppf(0.5 + p / 2.0), dtype=np.float64)
 
 

@@ -1,0 +1,61 @@
+"""Which parts of a node are of a kind: told by metrics that the catalog marks as dividing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grouping.index import SeriesIndex
+
+CONFIRMED_AFTER = 3
+"""Evaluations in a row that must agree before known classes change."""
+
+
+@dataclass(slots=True)
+class PartClasses:
+    """Classes of parts over time.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_parts,), int64
+        Class of each part; 0 where nothing tells parts apart.
+    """
+
+    classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    _proposed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    _agreed: int = 0
+
+    def step(self, index: SeriesIndex, value: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the classes after this evaluation.
+
+        Parameters
+        ----------
+        index
+            Cells and parts.
+        value : ndarray of shape (n_cells,)
+            Newest values, NaN for none.
+
+        Notes
+        -----
+        A part's value is the median over nodes, so one node's slow link makes no new class.
+        """
+        dividing = np.array([s.spec.divides and not s.per_node for s in index.signals], dtype=bool)
+        if not dividing.any():
+            return self.classes
+        cells = np.flatnonzero(dividing[index.cell_signal] & np.isfinite(value))
+        found = np.zeros(len(index.parts), dtype=np.int64)
+        found[: len(self.classes)] = self.classes
+        parts = index.cell_part[cells]
+        typical = {part: float(np.median(value[cells[parts == part]])) for part in np.unique(parts).tolist()}
+        levels = sorted(set(typical.values()))
+        for part, level in typical.items():
+            found[part] = levels.index(level)
+        if np.array_equal(found, self._proposed):
+            self._agreed += 1
+        else:
+            self._proposed, self._agreed = found, 1
+        if not self.classes.any() or self._agreed >= CONFIRMED_AFTER:
+            self.classes = found
+        return self.classes
