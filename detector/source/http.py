@@ -170,6 +170,9 @@ class HttpClient:
                 method, url, body=body, headers=headers, timeout=timeout,
                 retries=False, redirect=False, preload_content=False, decode_content=False,
             )  # fmt: skip
+        except urllib3.exceptions.NewConnectionError as error:
+            # refused or unknown host; the library counts it as a kind of ConnectTimeoutError
+            raise UnreachableError(f"{shown}: {_plain_reason(error)}") from None
         except urllib3.exceptions.ConnectTimeoutError:
             raise SourceTimeout(f"{shown}: no connection within {timeout.connect_timeout:g} s") from None
         except TimeoutError:
