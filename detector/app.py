@@ -10,17 +10,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from types import FrameType
 
 import uvicorn
 
 from api.app import create_app
-from detector.discover import catalog_for_recording
 from detector.errors import SettingsError
 from detector.outcome import Outcome
 from detector.pipeline import Pipeline
+from detector.replay import pipeline_for
 from detector.service import Service
 from detector.service_clock import Clock, RecordedClock, SystemClock
 from detector.service_contracts import ServiceHooks
@@ -35,7 +35,6 @@ from detector.source.recording import RecordingSource, load_recording
 from detector.store import Store, remove_store
 from detector.telemetry import Telemetry
 from grouping.catalog import load_catalog
-from grouping.pools import DeclaredPool, PoolRules
 
 log = logging.getLogger("oddnode.detector.app")
 
@@ -119,29 +118,24 @@ def _recorded(settings: Settings) -> _Parts:
     assert chosen.path is not None  # noqa: S101 (narrowing: the caller looked)
     recording = load_recording(chosen.path)
     source = RecordingSource(chosen.path)
-    catalog, notes = catalog_for_recording(
-        load_catalog(settings.catalog.path, settings.catalog.overlays), source
+    catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    pipeline, notes = pipeline_for(
+        recording,
+        source,
+        catalog,
+        settings.detection,
+        identity=settings.identity,
+        placement=settings.placement,
+        pools=settings.pools,
+        use_pool=chosen.use_pool,
     )
     for note in notes:
         log.warning("recording note=%r", note)
     step_s = float(recording.step_s)
-    pools = settings.pools
-    if chosen.use_pool:
-        declared = [DeclaredPool("pool", tuple(recording.pool))]
-        if recording.spares:
-            declared.append(DeclaredPool("spares", tuple(recording.spares)))
-        pools = PoolRules(declared=tuple(declared))
-    pipeline = Pipeline(
-        catalog,
-        replace(settings.detection, step_s=step_s),
-        identity=settings.identity,
-        placement=settings.placement,
-        pools=pools,
-    )
     schedule = settings.schedule.model_copy(update={"step_s": step_s, "evaluation_delay_s": 0.0})
     begin = Begin(math.floor(recording.start / step_s) + 1, int((recording.start - step_s) * 1000) - 1)
     clock = RecordedClock(recording.start, recording.end, chosen.speed)
-    return _Parts(pipeline, lambda: source, clock, schedule, begin, catalog.sha256)
+    return _Parts(pipeline, lambda: source, clock, schedule, begin, pipeline.catalog.sha256)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -18,7 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from detector.app import serve as run_service
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
+from detector.cli_demo import demo
 from detector.errors import OddnodeError
 from detector.pipeline import IDENTITY_METRICS
 from detector.record import CaseDetails
@@ -34,6 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(catalog_app, name="catalog")
+app.command()(demo)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
 
@@ -154,9 +157,7 @@ def _utc(at: float | None) -> str:
 @app.command()
 def serve(config: ConfigOption = None) -> None:
     """Run the service: pull, compare, and answer over REST."""
-    from detector.app import serve as run
-
-    raise typer.Exit(run(load_settings(config)))
+    raise typer.Exit(run_service(load_settings(config)))
 
 
 @app.command("check-config")

@@ -98,7 +98,6 @@ class Pipeline:
         self.last_at: float | None = None
         self._layout_key: tuple[int, bytes] = (-1, b"")
         self._floors = Floors(np.zeros(0), np.zeros(0))
-        self._unit_of = {spec.name: spec.unit for spec in catalog.specs}
 
     def names(self) -> list[str]:
         """Metric names to fetch each tick: the catalog's, its aliases and identity metrics."""
@@ -311,9 +310,7 @@ class Pipeline:
         guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():
             decided[nodes[fresh_suspects[nodes]]] = False
-        teller = Teller(
-            index, self.memory.clock, self.memory.direct, self.window, self._unit_of, self.n_window
-        )
+        teller = Teller(index, self.memory.clock, self.memory.direct, self.window, self.n_window)
         gone = ev.absence.silent & self._forgotten(ev.at)
         if judge:
             # What is missing from a partial answer may be the evidence: it never clears anything.
@@ -331,7 +328,7 @@ class Pipeline:
             undetermined[reason] = undetermined.get(reason, 0) + 1
         return Outcome(
             at=ev.at,
-            verdicts=verdicts(ev, index, self.open, told, reasons, self._unit_of),
+            verdicts=verdicts(ev, index, self.open, told, reasons),
             incidents=tuple(incidents),
             transitions=tuple(transitions),
             group_events=tuple(events),
@@ -359,7 +356,8 @@ class Pipeline:
         expected = self.memory.presence.expected(ev.at, FORGET_S)
         had = np.bincount(index.cell_node[expected], minlength=n_nodes)
         here = np.bincount(index.cell_node[expected & ev.cells.fresh], minlength=n_nodes)
-        known = here >= np.maximum(KNOWN_SHARE * had, 1)
+        reporting = np.bincount(index.cell_node[ev.cells.fresh], minlength=n_nodes) > 0
+        known = np.asarray((here >= KNOWN_SHARE * had) & reporting)
         for item in ev.absence.absent:
             known[item.node] = True
         warm = (self.memory.habit.n_seen >= WARM_UP_SAMPLES) & (self.memory.weights.weight > 0)
@@ -382,5 +380,6 @@ class Pipeline:
 
     def _identity_findings(self, at: float, batch: Batch) -> list[DataQuality]:
         found = [DataQuality("identity_conflict", "", at, str(c)) for c in self.identity.conflicts()]
+        found.extend(DataQuality("part_changed", "", at, note) for note in self.placer.notes())
         found.extend(DataQuality("source", "", at, note) for note in batch.notes)
         return found

@@ -14,8 +14,11 @@ from detector.core.parameters import Parameters
 from detector.discover import catalog_for_recording
 from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Outcome
 from detector.pipeline import Pipeline
+from detector.source.incident_file import Recording
 from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import Catalog
+from grouping.identity import IdentityRules
+from grouping.placement import PlacementRules
 from grouping.pools import DeclaredPool, PoolRules
 
 Progress = Callable[[int, int], None]
@@ -93,6 +96,47 @@ def grid(start: float, end: float, step_s: float) -> Iterator[float]:
         yield k * step_s
 
 
+def pipeline_for(
+    recording: Recording,
+    source: RecordingSource,
+    catalog: Catalog,
+    parameters: Parameters | None = None,
+    *,
+    identity: IdentityRules | None = None,
+    placement: PlacementRules | None = None,
+    pools: PoolRules | None = None,
+    use_pool: bool = False,
+) -> tuple[Pipeline, list[str]]:
+    """Build the pipeline for a recording.
+
+    Parameters
+    ----------
+    recording, source
+        What is recorded; the step comes from it.
+    catalog
+        What is compared; when none of its metrics is in the recording, a catalog is drafted from it.
+    parameters, identity, placement, pools
+        Settings, None for the defaults.
+    use_pool
+        True to take pool and spares from the recording instead of finding them.
+
+    Returns
+    -------
+    tuple
+        The pipeline, and notes for the user.
+    """
+    notes: list[str] = []
+    if not source.metric_names & set(catalog.by_name):
+        catalog, notes = catalog_for_recording(catalog, source)
+    if use_pool:
+        declared = [DeclaredPool("pool", tuple(recording.pool))]
+        if recording.spares:
+            declared.append(DeclaredPool("spares", tuple(recording.spares)))
+        pools = PoolRules(declared=tuple(declared))
+    step = replace(parameters or Parameters(), step_s=float(recording.step_s))
+    return Pipeline(catalog, step, identity=identity, placement=placement, pools=pools), notes
+
+
 def replay_case(
     path: Path,
     catalog: Catalog,
@@ -127,21 +171,11 @@ def replay_case(
     """
     recording = load_recording(path)
     source = RecordingSource(path)
-    result = Replayed(recording.id)
-    if not source.metric_names & set(catalog.by_name):
-        catalog, notes = catalog_for_recording(catalog, source)
-        result.notes.extend(notes)
-    parameters = replace(parameters or Parameters(), step_s=float(recording.step_s))
-    pools = None
-    if use_pool:
-        declared = [DeclaredPool("pool", tuple(recording.pool))]
-        if recording.spares:
-            declared.append(DeclaredPool("spares", tuple(recording.spares)))
-        pools = PoolRules(declared=tuple(declared))
-    pipeline = Pipeline(catalog, parameters, pools=pools)
+    pipeline, notes = pipeline_for(recording, source, catalog, parameters, use_pool=use_pool)
+    result = Replayed(recording.id, notes=notes)
     names = pipeline.names()
-    times = list(grid(recording.start, recording.end, parameters.step_s))
-    before_ms = int((recording.start - parameters.step_s) * 1000) - 1
+    times = list(grid(recording.start, recording.end, recording.step_s))
+    before_ms = int((recording.start - recording.step_s) * 1000) - 1
     seen: dict[str, Incident] = {}
     events: dict[str, GroupEvent] = {}
     quality: dict[tuple[str, str], DataQuality] = {}

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from grouping.pools import Pools
 from numpy.typing import NDArray
 
 from detector.core import incidents as life
 from detector.core.absence import AbsenceReport
 from detector.core.continuity import Continuity
 from detector.core.direct import DirectState
-from detector.core.evidence import common_part, direct_evidence, peer_evidence
+from detector.core.evidence import direct_evidence, peer_evidence
 from detector.core.ingest import CellValues
 from detector.core.judge import ActiveCells, Common, NodeScores
 from detector.core.peers import RowStats
@@ -22,12 +21,16 @@ from detector.core.window import Window
 from detector.outcome import Evidence, Incident, Layer, Status, Transition, Verdict
 from grouping.index import SeriesIndex
 from grouping.layout import Layout
+from grouping.pools import Pools
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 MAX_EVIDENCE = 20
 """Pieces of evidence kept per node."""
+
+PER_METRIC = 2
+"""Pieces of peer evidence that a metric with roles (NFS operations, interfaces) gives at most."""
 
 SHOW_FROM = 0.5
 """Nodes with less evidence than this get none built."""
@@ -58,8 +61,6 @@ class Teller:
     ----------
     index, clock, direct, window
         Memory of the pipeline.
-    unit_of
-        Comparison unit of each metric.
     n_window
         Evaluations over which similarity is measured.
     """
@@ -68,7 +69,6 @@ class Teller:
     clock: Continuity
     direct: DirectState
     window: Window
-    unit_of: Mapping[str, str]
     n_window: int
 
     def evidence(self, ev: Evaluation, node: int) -> tuple[Evidence, ...]:
@@ -82,11 +82,27 @@ class Teller:
                 )
         found.extend(self._absences(ev, node))
         found.sort(key=lambda item: -item.score)
+        found.extend(self._peers(ev, node, MAX_EVIDENCE - len(found)))
+        return tuple(found[:MAX_EVIDENCE])
+
+    def _peers(self, ev: Evaluation, node: int, limit: int) -> list[Evidence]:
+        """Describe the strongest cells: a metric and its twin once, for all parts together; roles twice."""
         mine = np.flatnonzero(ev.active.node == node)
         order = mine[np.argsort(-(ev.active.score * (0.5 + ev.active.ramp))[mine], kind="stable")]
-        for k in order[: MAX_EVIDENCE - len(found)].tolist():
-            found.append(self._peer(ev, k))
-        return tuple(found[:MAX_EVIDENCE])
+        first: dict[int, int] = {}
+        parts: dict[int, list[str]] = {}
+        times: Counter[str] = Counter()
+        for k in order.tolist():
+            signal = int(ev.active.signal[k])
+            if signal not in first:
+                spec = self.index.signals[signal].spec
+                quantity = min(spec.name, spec.twin or spec.name)
+                times[quantity] += 1
+                if times[quantity] > (PER_METRIC if spec.role else 1) or len(first) >= limit:
+                    continue
+                first[signal] = k
+            parts.setdefault(signal, []).append(self.index.parts[self.index.cell_part[ev.active.cell[k]]])
+        return [self._peer(ev, k, parts[signal]) for signal, k in first.items()]
 
     def _absences(self, ev: Evaluation, node: int) -> list[Evidence]:
         return [
@@ -108,7 +124,7 @@ class Teller:
             if item.node == node
         ]
 
-    def _peer(self, ev: Evaluation, k: int) -> Evidence:
+    def _peer(self, ev: Evaluation, k: int, parts: Sequence[str]) -> Evidence:
         cell = int(ev.active.cell[k])
         row = int(ev.layout.row_of_cell[cell])
         ratio = float("nan")
@@ -125,6 +141,7 @@ class Teller:
             since=float(np.nan_to_num(self.clock.since[cell], nan=ev.at)),
             at=ev.at,
             similarity=ratio if np.isfinite(ratio) else None,
+            parts=parts,
         )
 
 
@@ -165,7 +182,7 @@ def step_incidents(
             known=bool(known[node]),
             score=score,
             decided=bool(decided[node]),
-            part=common_part(evidence, teller.unit_of),
+            part=part_of(evidence),
             reason=reason_of(evidence),
             evidence=evidence,
             gone=bool(gone[node]),
@@ -186,6 +203,11 @@ def step_incidents(
     return shown, transitions, told
 
 
+def part_of(evidence: Sequence[Evidence]) -> str:
+    """Return the part that the strongest evidence points to, empty for the node itself."""
+    return evidence[0].part if evidence else ""
+
+
 def reason_of(evidence: Sequence[Evidence]) -> str:
     """Say in one sentence what weighs most."""
     if not evidence:
@@ -203,7 +225,6 @@ def verdicts(
     open_incidents: Mapping[str, Incident],
     told: Mapping[int, tuple[Evidence, ...]],
     reasons: Mapping[int, str],
-    unit_of: Mapping[str, str],
 ) -> tuple[Verdict, ...]:
     """Give every known node its verdict, suspects first, then by score.
 
@@ -222,7 +243,7 @@ def verdicts(
         if incident is not None:
             status = Status.SUSPECT if incident.state == life.SUSPECT else Status.PENDING
             evidence = evidence or incident.evidence
-            part = common_part(evidence, unit_of) or incident.part
+            part = part_of(evidence) or incident.part
             found.append(
                 Verdict(name, pool_name, status, score, part, incident.active_at, incident.reason, evidence)
             )

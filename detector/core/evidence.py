@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,16 @@ BAND_SIGMAS = 3.0
 
 MANY_PARTS = 3
 """From this many parts of one unit on, the evidence names them together."""
+
+PLURAL = {
+    "gpu": "GPUs",
+    "ib_device": "InfiniBand ports",
+    "network_device": "interfaces",
+    "disk": "disks",
+    "nfs_export": "exports",
+    "cpu_core": "cores",
+}
+"""How several parts of a comparison unit are called."""
 
 
 def labels_of(index: SeriesIndex, cell: int) -> dict[str, str]:
@@ -51,8 +60,9 @@ def peer_evidence(
     since: float,
     at: float,
     similarity: float | None,
+    parts: Sequence[str],
 ) -> Evidence:
-    """Describe one deviating cell."""
+    """Describe one deviating cell, and on which parts of the node the same metric deviates."""
     signal = index.signals[index.cell_signal[cell]]
     spec = signal.spec
     row = int(layout.row_of_cell[cell])
@@ -75,7 +85,7 @@ def peer_evidence(
     return Evidence(
         metric=spec.name,
         labels=labels_of(index, cell),
-        part=index.parts[index.cell_part[cell]],
+        part=name_parts(parts, spec.unit),
         layer=Layer.PEER,
         reason=text,
         score=round(score, 3),
@@ -132,32 +142,19 @@ def direct_evidence(
     )
 
 
-def common_part(evidence: Sequence[Evidence], units: Mapping[str, str]) -> str:
-    """Name the part that ranked evidence points to.
+def name_parts(parts: Sequence[str], unit: str) -> str:
+    """Name the parts on which one metric deviates: one by its name, many together.
 
     Parameters
     ----------
-    evidence
-        Strongest first.
-    units
-        Comparison unit of each metric.
-
-    Returns
-    -------
-    str
-        One part; ``"4 gpu parts"`` when the strongest evidence spreads over several parts of
-        one unit; empty when it is about the node itself.
+    parts
+        Different parts, strongest first.
+    unit
+        Their comparison unit.
     """
-    if not evidence or not evidence[0].part:
-        return ""
-    unit = units.get(evidence[0].metric, "")
-    weight: Counter[str] = Counter()
-    for item in evidence:
-        if item.part and units.get(item.metric, "") == unit and item.score >= 0.5 * evidence[0].score:
-            weight[item.part] += 1
-    if len(weight) >= MANY_PARTS:
-        return f"{len(weight)} {unit} parts"
-    return evidence[0].part
+    if len(parts) < MANY_PARTS:
+        return parts[0] if parts else ""
+    return f"{len(parts)} {PLURAL.get(unit, unit + ' parts')}"
 
 
 def _number(value: float) -> str:

@@ -23,6 +23,9 @@ BoolArray = NDArray[np.bool_]
 DIRECT_FURTHER = 0.3
 """Share that direct signals after the strongest one of a node add."""
 
+POINTS_THE_SAME_WAY = 0.5
+"""Direct signals and absences from this score on halve the time that peer evidence must have lasted."""
+
 HARD_CAP = 3.0
 """Direct signals and absences together are worth at most this."""
 
@@ -160,9 +163,9 @@ def decide(scores: NodeScores, clock: Continuity, full_s: float) -> BoolArray:
     """Say which nodes are named now.
 
     Direct signals and absences decide at once; peer evidence must have lasted for the full
-    continuity, or half of it when a direct signal points the same way.
+    continuity, or half of it when a direct signal of weight points the same way.
     """
-    needed = np.where(scores.hard > 0, 0.5 * full_s, full_s)
+    needed = np.where(scores.hard >= POINTS_THE_SAME_WAY, 0.5 * full_s, full_s)
     return np.asarray((scores.hard >= 1.0) | ((scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)))
 
 

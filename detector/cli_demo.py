@@ -1,0 +1,79 @@
+"""`oddnode demo`: the whole service on a recorded incident that is played as if it were live."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from detector.app import ServeHooks
+from detector.app import serve as run_service
+from detector.errors import SettingsError
+from detector.outcome import Outcome, Status
+from detector.settings import HttpSettings, LogSettings, RecordingSettings, Settings, StoreSettings
+
+DEFAULT_CASE = Path(__file__).resolve().parent.parent / "replay_data" / "gpu068-nvlink"
+
+
+class Announcer:
+    """Prints where to look, and who it is once a suspect is named.
+
+    Parameters
+    ----------
+    console
+        Where to print.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._url = ""
+        self._named: set[str] = set()
+
+    def started(self, url: str) -> None:
+        """Print where to look."""
+        self._url = url
+        self._say(f"Oddnode answers on {url}")
+        self._say(f"  suspects   curl -s {url}/v1/suspects")
+        self._say(f"  all nodes  curl -s {url}/v1/nodes")
+        self._say(f"  API        {url}/docs")
+        self._say("Playing the recording; Ctrl-C ends.")
+
+    def published(self, outcome: Outcome) -> None:
+        """Print each suspect once, with its strongest evidence."""
+        for verdict in outcome.verdicts:
+            if verdict.status is not Status.SUSPECT or verdict.node in self._named:
+                continue
+            self._named.add(verdict.node)
+            part = f", {verdict.part}" if verdict.part else ""
+            self._say(f"SUSPECT {verdict.node}{part} (score {verdict.score:.1f})")
+            for item in verdict.evidence[:5]:
+                where = f" [{item.part}]" if item.part else ""
+                self._say(f"  {item.metric}{where}: {item.reason}")
+            self._say(f"  more: curl -s {self._url}/v1/nodes/{verdict.node}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def demo(
+    case: Annotated[Path, typer.Argument(help="Folder of a recorded incident.")] = DEFAULT_CASE,
+    speed: Annotated[float, typer.Option(min=0.1, help="Recorded seconds per second.")] = 60.0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8080,
+) -> None:
+    """Run the service on a recorded incident, played as if it were live."""
+    if not case.is_dir():
+        raise SettingsError(f"{case}: no such recording; give the folder of one")
+    announcer = Announcer(Console())
+    with tempfile.TemporaryDirectory(prefix="oddnode-demo-") as folder:
+        settings = Settings(
+            recording=RecordingSettings(path=case, speed=speed),
+            store=StoreSettings(path=Path(folder) / "oddnode.db"),
+            http=HttpSettings(port=port),
+            log=LogSettings(level="warning"),
+        )
+        raise typer.Exit(run_service(settings, ServeHooks(announcer.started, announcer.published)))
