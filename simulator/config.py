@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DEFAULT_START = 1_767_000_000.0
 """A Monday of 2025 at 09:20 UTC; any time will do."""
@@ -25,6 +25,8 @@ class ClusterConfig:
         Metric names to make; None for all of them.
     first_number
         Number of the first node: 1 gives gpu001, gpu002, ...
+    first_address
+        Position of the first node in the address plan; see `shards`.
     start
         Epoch seconds of the first tick; hidden state begins `warm_up_s` before it.
     step_s
@@ -52,6 +54,7 @@ class ClusterConfig:
     cpus: int = 224
     metrics: Collection[str] | None = None
     first_number: int = 1
+    first_address: int = 0
     start: float = DEFAULT_START
     step_s: float = 30.0
     warm_up_s: float = 600.0
@@ -75,6 +78,28 @@ class ClusterConfig:
     def n_nodes(self) -> int:
         """Training nodes and spares."""
         return self.train_nodes + self.spares
+
+    def shards(self, size: int) -> list[ClusterConfig]:
+        """Split the training nodes into jobs of their own, so that a huge cluster fits in memory in turn.
+
+        Names and addresses stay distinct; the spares go to the last shard.
+
+        Parameters
+        ----------
+        size
+            Training nodes per shard.
+        """
+        firsts = range(0, self.train_nodes, size)
+        return [
+            replace(
+                self,
+                train_nodes=min(size, self.train_nodes - first),
+                spares=self.spares if first == firsts[-1] else 0,
+                first_number=self.first_number + first,
+                first_address=self.first_address + first,
+            )
+            for first in firsts
+        ]
 
     def node_name(self, index: int) -> str:
         """Return the name of one node."""

@@ -107,12 +107,7 @@ def write_case(
     if made not in MADE:
         raise ValueError(f"made must be one of {', '.join(MADE)}, not {made!r}")
     path.mkdir(parents=True, exist_ok=True)
-    values, ts_ms = collect(cluster, ticks(start, end, cluster.config.step_s))
-    file = path / "series.jsonl.gz"
-    with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
-        for i in _by_target(cluster.series):
-            packed.write(export_line(cluster.series[i], values[:, i], ts_ms[:, i]))
-    truth = _truth(cluster, start, end)
+    size = _write_series(path / "series.jsonl.gz", cluster, ticks(start, end, cluster.config.step_s))
     head = {"id": case_id, "start": start, "end": end, "step_s": cluster.config.step_s}
     origin = {
         "source": source,
@@ -122,13 +117,25 @@ def write_case(
         "seed": cluster.seed,
     }
     rest = {"provenance": origin, "notes": notes, **(options or {})}
+    _write_yaml(path / "incident.yaml", {**head, **_truth(cluster, start, end), **rest})
+    return size
+
+
+def _write_series(file: Path, cluster: Cluster, times: Sequence[float]) -> int:
+    values, ts_ms = collect(cluster, times)
+    with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as out:
+        for i in _by_target(cluster.series):
+            out.write(export_line(cluster.series[i], values[:, i], ts_ms[:, i]))
+    return file.stat().st_size
+
+
+def _write_yaml(file: Path, content: Mapping[str, Any]) -> None:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 110
-    with (path / "incident.yaml").open("w", encoding="utf-8") as out:
-        yaml.dump({**head, **truth, **rest}, out)
-    return file.stat().st_size
+    with file.open("w", encoding="utf-8") as out:
+        yaml.dump(dict(content), out)
 
 
 def _by_target(series: Sequence[Mapping[str, str]]) -> list[int]:

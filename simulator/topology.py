@@ -118,7 +118,7 @@ def address(index: int) -> str:
 def target_labels(config: ClusterConfig, index: int, exporter: str) -> dict[str, str]:
     """Return the labels that the scraper gives to every series of one target."""
     node = config.node_name(index)
-    host = node if exporter == "all_smi" else address(index)
+    host = node if exporter == "all_smi" else address(config.first_address + index)
     labels = {"instance": f"{host}:{PORTS[exporter]}", "job": JOBS[exporter]}
     if exporter == "backend_ai":
         labels |= {
