@@ -115,6 +115,6 @@ def label_fault(recording: Recording) -> str:
             return f"{key}[{i}] names node {unknown[0]!r}, which is in neither pool nor spares"
         if key == "faults" and not recording.start <= onset <= recording.end:
             return f"{key}[{i}].onset is outside the time of the case"
-        if end < recording.start or onset > recording.end:
+        if key == "group_events" and (end < recording.start or onset > recording.end):
             return f"{key}[{i}] is outside the time of the case"
     return ""

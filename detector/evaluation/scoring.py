@@ -11,7 +11,7 @@ The rules leave no room for flattery:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from detector.evaluation.model import GROUP_EVENT, Call, Findings, Flag, Rules
@@ -20,11 +20,9 @@ from detector.evaluation.spans import (
     Episode,
     Fault,
     Span,
-    common_length,
     episodes,
-    length,
     merged_faults,
-    outside,
+    union,
 )
 from detector.source.incident_file import RecordedGroupEvent, Recording
 
@@ -105,10 +103,10 @@ class CaseScore:
         Alarm episodes that rose in masked time.
     n_other_calls
         Group events that were told and are not labelled.
-    healthy_node_s
-        Node-time in seconds outside faults (with grace) and masked time.
-    alarmed_node_s
-        ... of which under an alarm.
+    excused
+        By node, the spans of faults and masked time with their grace; the rest of the case is healthy.
+    alarms
+        Every alarm episode.
     findings
         What the detector said.
     """
@@ -119,8 +117,8 @@ class CaseScore:
     groups: tuple[GroupScore, ...]
     neutral: tuple[Episode, ...]
     n_other_calls: int
-    healthy_node_s: float
-    alarmed_node_s: float
+    excused: Mapping[str, tuple[Span, ...]]
+    alarms: tuple[Episode, ...]
     findings: Findings
 
 
@@ -160,9 +158,17 @@ def score_case(recording: Recording, findings: Findings, rules: Rules) -> CaseSc
         else:
             false.append(FalseAlarm(episode, _during(recording, faults, episode, grace)))
     groups, n_other = _groups(recording, findings.calls, false, grace)
-    healthy, alarmed = _healthy_time(recording, faults, alarms, grace)
+    excused = _excused(recording, faults, grace)
     return CaseScore(
-        recording, tuple(scores), tuple(false), groups, tuple(neutral), n_other, healthy, alarmed, findings
+        recording,
+        tuple(scores),
+        tuple(false),
+        groups,
+        tuple(neutral),
+        n_other,
+        excused,
+        tuple(alarms),
+        findings,
     )
 
 
@@ -247,17 +253,11 @@ def _groups(
     return tuple(scores), n_other
 
 
-def _healthy_time(
-    recording: Recording, faults: Sequence[Fault], alarms: Sequence[Episode], grace: float
-) -> tuple[float, float]:
-    healthy_s = alarmed_s = 0.0
-    for node in dict.fromkeys((*recording.pool, *recording.spares)):
-        excused: list[Span] = [(f.onset, f.end + grace) for f in faults if f.node == node]
-        excused += [(m.onset, m.end + grace) for m in recording.masked if m.node == node]
-        healthy = outside(excused, recording.start, recording.end)
-        healthy_s += length(healthy)
-        alarmed_s += common_length(healthy, [(e.raised_at, e.cleared_at) for e in alarms if e.node == node])
-    return healthy_s, alarmed_s
+def _excused(recording: Recording, faults: Sequence[Fault], grace: float) -> dict[str, tuple[Span, ...]]:
+    spans: dict[str, list[Span]] = {node: [] for node in (*recording.pool, *recording.spares)}
+    for label in (*faults, *recording.masked):
+        spans[label.node].append((label.onset, label.end + grace))
+    return {node: tuple(union(found)) for node, found in spans.items()}
 
 
 def flags_of(answer: Sequence[Flag] | Findings) -> Findings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from detector.evaluation.intervals import Interval, f1_interval, poisson_upper, wilson
 from detector.evaluation.model import Rules
 from detector.evaluation.scoring import CaseScore, FaultScore
+from detector.evaluation.timelines import distinct
 from detector.source.incident_file import MADE, Recording
 
 UNSTATED = "unstated"
@@ -144,6 +144,8 @@ class Summary:
         Group events told that are not labelled.
     alarmed_share
         Share of healthy node-time under an alarm, None without healthy time.
+    n_repeated_alarms, repeated_node_days
+        Left out of every number because another case of the same record holds them too.
     all_faults, kinds, severities, groups
         Tables.
     """
@@ -158,6 +160,8 @@ class Summary:
     n_neutral: int
     n_other_group_events: int
     alarmed_share: float | None
+    n_repeated_alarms: int
+    repeated_node_days: float
     all_faults: FaultRow
     kinds: tuple[FaultRow, ...]
     severities: tuple[FaultRow, ...]
@@ -217,12 +221,11 @@ def by_set(scores: Iterable[CaseScore], rules: Rules) -> dict[str, list[Summary]
 
 def summarise(name: str, scores: Sequence[CaseScore], rules: Rules) -> Summary:
     """Add up cases of one origin."""
-    faults = [fault for score in scores for fault in score.faults]
+    once = distinct(scores, rules.merge_s)
+    faults = once.faults
     found = sum(fault.delay_s is not None for fault in faults)
-    false = [alarm for score in scores for alarm in score.false_alarms]
-    healthy_s = math.fsum(score.healthy_node_s for score in scores)
-    alarmed_s = math.fsum(score.alarmed_node_s for score in scores)
-    causes = Counter(alarm.during for alarm in false)
+    healthy_s = once.healthy_node_s
+    causes = Counter(alarm.during for alarm in once.false_alarms)
     return Summary(
         name=name,
         n_cases=len(scores),
@@ -230,12 +233,14 @@ def summarise(name: str, scores: Sequence[CaseScore], rules: Rules) -> Summary:
         found=found,
         missed=len(faults) - found,
         false_rate=FalseRate(
-            len(false), healthy_s / DAY_S, float(rules.nodes_per_cluster * rules.days_per_month)
+            len(once.false_alarms), healthy_s / DAY_S, float(rules.nodes_per_cluster * rules.days_per_month)
         ),
         false_causes=dict(sorted(causes.items(), key=lambda item: (-item[1], item[0]))),
         n_neutral=sum(len(score.neutral) for score in scores),
         n_other_group_events=sum(score.n_other_calls for score in scores),
-        alarmed_share=alarmed_s / healthy_s if healthy_s > 0 else None,
+        alarmed_share=once.alarmed_node_s / healthy_s if healthy_s > 0 else None,
+        n_repeated_alarms=once.n_repeated_alarms,
+        repeated_node_days=once.repeated_node_s / DAY_S,
         all_faults=_fault_row("all", faults),
         kinds=_fault_rows(faults, lambda f: f.fault.kind),
         severities=_fault_rows(faults, lambda f: f.fault.severity or "unstated"),

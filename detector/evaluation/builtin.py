@@ -1,0 +1,207 @@
+"""Oddnode's own detection as a detector to be scored, through the same replay as everywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from detector.core.parameters import Parameters
+from detector.core.views import SeriesView
+from detector.evaluation.model import GROUP_EVENT, Call, Case, Findings, Flag, Moment, Trace
+from detector.outcome import DataQuality, Evidence, Incident, Outcome
+from detector.pipeline import Pipeline
+from detector.replay import Replayed, grid, pipeline_for, replay_case
+from detector.source.recording import RecordingSource, load_recording
+from grouping.catalog import Catalog
+
+NO_CALL = frozenset({"identity_conflict", "source"})
+"""Findings about labels or the source: they call no event."""
+
+SHOWN_AFTER = 0.25
+"""Share of the shown time that lies after the moment of interest."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddnodeDetector:
+    """The detection pipeline with one catalog and one set of parameters.
+
+    Parameters
+    ----------
+    catalog
+        What is compared.
+    parameters
+        Knobs; the step is taken from each case.
+    use_pool
+        True to take pool and spares from the case instead of finding them.
+    name
+        Name in tables.
+    """
+
+    catalog: Catalog
+    parameters: Parameters = field(default_factory=Parameters)
+    use_pool: bool = False
+    name: str = "oddnode"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send the catalog's entries to other processes: its read-only mapping can't be sent."""
+        c = self.catalog
+        return _rebuilt, (
+            (c.specs, c.version, c.sha256, c.path, c.overlays),
+            self.parameters,
+            self.use_pool,
+            self.name,
+        )
+
+    def flag(self, case: Case) -> Findings:
+        """Replay the case.
+
+        Raises
+        ------
+        SourceError
+            When the samples are missing, corrupt or incomplete.
+        """
+        replayed = replay_case(case.path, self.catalog, self.parameters, use_pool=self.use_pool)
+        return findings_of(replayed)
+
+    def explain(self, case: Case, moments: Sequence[Moment]) -> list[Trace]:
+        """Replay the case up to the last moment and keep the signals behind each.
+
+        Raises
+        ------
+        SourceError
+            When the samples are missing, corrupt or incomplete.
+        """
+        recording = load_recording(case.path)
+        source = RecordingSource(case.path)
+        pipeline, _ = pipeline_for(recording, source, self.catalog, self.parameters, use_pool=self.use_pool)
+        names = pipeline.names()
+        after = SHOWN_AFTER * 5 * pipeline.n_window * case.step_s
+        due = sorted(((min(m.at + after, case.end), i) for i, m in enumerate(moments)), reverse=True)
+        found: dict[int, Trace] = {}
+        before_ms = int((case.start - case.step_s) * 1000) - 1
+        times = list(grid(case.start, case.end, case.step_s))
+        for at in times:
+            if not due:
+                break
+            end_ms = round(at * 1000)
+            outcome = pipeline.evaluate(source.fetch(names, before_ms, end_ms, pipeline.interner), at)
+            before_ms = end_ms
+            while due and (due[-1][0] <= at or at == times[-1]):
+                _, i = due.pop()
+                trace = trace_of(pipeline, outcome, moments[i])
+                if trace is not None:
+                    found[i] = trace
+        source.close()
+        return [found[i] for i in sorted(found)]
+
+
+def _rebuilt(catalog: tuple[Any, ...], parameters: Parameters, use_pool: bool, name: str) -> OddnodeDetector:
+    specs, version, sha256, path, overlays = catalog
+    again = replace(Catalog.of(specs, path=path, sha256=sha256), version=version, overlays=overlays)
+    return OddnodeDetector(again, parameters, use_pool, name)
+
+
+def findings_of(replayed: Replayed) -> Findings:
+    """Return what a replay said in the scorer's words."""
+    flags = tuple(_flag(incident) for incident in replayed.flags if incident.suspect_at is not None)
+    events = [Call(GROUP_EVENT, e.started_at, e.ended_at, e.nodes, e.reason) for e in replayed.group_events]
+    quality = [_quality(item) for item in replayed.data_quality if item.kind not in NO_CALL]
+    share = float("nan")
+    if replayed.node_evaluations:
+        share = sum(replayed.undetermined.values()) / replayed.node_evaluations
+    return Findings(flags, (*events, *quality), tuple(replayed.notes), share)
+
+
+def _quality(item: DataQuality) -> Call:
+    return Call(item.kind, item.since, None, (item.node,) if item.node else (), item.reason)
+
+
+def _flag(incident: Incident) -> Flag:
+    first = incident.evidence[0] if incident.evidence else None
+    raised = float(incident.suspect_at or 0.0)
+    return Flag(
+        node=incident.node,
+        raised_at=raised,
+        cleared_at=None if incident.cleared_at is None else max(raised, incident.cleared_at),
+        part=incident.part,
+        strongest_part=first.part if first else "",
+        metric=first.metric if first else "",
+        why=f"{first.metric}: {first.reason}" if first else incident.reason,
+    )
+
+
+def trace_of(pipeline: Pipeline, outcome: Outcome, moment: Moment) -> Trace | None:
+    """Return the signal of a moment against its peers, as far back as the pipeline remembers.
+
+    Without a metric, or when that metric has no series, the strongest evidence against the node is
+    shown; without evidence, the signal that is now farthest from its peers.
+    """
+    told = _evidence(outcome, moment.node)
+    wanted = [(moment.metric, moment.part, moment.metric and _reason(told, moment.metric))]
+    wanted += [(item.metric, item.part, item.reason) for item in told]
+    wanted.append((*farthest_signal(pipeline, moment.node), ""))
+    for metric, part, reason in wanted:
+        views = pipeline.series_view(moment.node, metric, part) if metric else []
+        views = [view for view in views if np.isfinite(view.value).any()]
+        if views:
+            return _trace(moment, max(views, key=_distance), reason)
+    return None
+
+
+def _evidence(outcome: Outcome, node: str) -> tuple[Evidence, ...]:
+    for verdict in outcome.verdicts:
+        if verdict.node == node:
+            return verdict.evidence
+    return ()
+
+
+def _reason(told: Sequence[Evidence], metric: str) -> str:
+    return next((item.reason for item in told if item.metric == metric), "")
+
+
+def _distance(view: SeriesView) -> float:
+    """Return how far the member ever was from its peers, in half-widths of the band."""
+    half = np.maximum(view.high - view.median, 1e-300)
+    apart = np.abs(view.value - view.median) / half
+    return float(np.max(apart, initial=0.0, where=np.isfinite(apart)))
+
+
+def _trace(moment: Moment, view: SeriesView, reason: str) -> Trace:
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(view.labels.items()))
+    return Trace(
+        moment=moment,
+        metric=f"{view.metric}{{{labels}}}" if labels else view.metric,
+        part=view.part,
+        reason=reason,
+        n_peers=view.n_peers,
+        times=view.times,
+        value=view.value,
+        median=view.median,
+        low=view.low,
+        high=view.high,
+    )
+
+
+def farthest_signal(pipeline: Pipeline, node: str) -> tuple[str, str]:
+    """Return metric and part of the node's signal that is farthest from its peers, or empty texts."""
+    index, frames = pipeline.interner, pipeline.window.frames()
+    if node not in index.nodes or not frames:
+        return "", ""
+    frame = frames[-1]
+    best, best_cell = -math.inf, -1
+    mine = np.flatnonzero(index.cell_node[: len(frame.values)] == index.nodes.index(node))
+    for cell in mine.tolist():
+        row = int(frame.layout.row_of_cell[cell]) if cell < len(frame.layout.row_of_cell) else -1
+        if row < 0 or not frame.scale[row] > 0:
+            continue
+        apart = abs(float(frame.values[cell]) - float(frame.median[row])) / float(frame.scale[row])
+        if apart > best:
+            best, best_cell = apart, cell
+    if best_cell < 0:
+        return "", ""
+    signal = index.signals[index.cell_signal[best_cell]]
+    return signal.spec.name, index.parts[index.cell_part[best_cell]]
