@@ -18,6 +18,7 @@ from detector.service_clock import Clock
 from detector.service_contracts import PipelineLike, ServiceHooks
 from detector.service_fetch import Fetcher, Stopped
 from detector.service_plan import Begin, Owed, newest, owed, part
+from detector.service_readiness import READY_STEPS, Condition, judge_readiness
 from detector.service_report import Times, kind_of
 from detector.service_view import BusyError, Latest, Readiness
 from detector.settings import ScheduleSettings
@@ -28,11 +29,8 @@ from detector.telemetry import Telemetry
 
 log = logging.getLogger("oddnode.detector.service")
 
-READY_STEPS = 5
-"""Verdicts or samples older than this many steps are not fresh."""
-
-MIN_READY_S = 5.0
-"""... but a recording that is played fast is not held to less than this."""
+CHUNK_SAMPLES = 1_500_000
+"""Samples that are fetched at once while a window is filled: bounds memory."""
 
 SERIES_WAIT_S = 2.0
 LAST_SNAPSHOT_S = 3.0
@@ -106,6 +104,7 @@ class Service:
         self._snapshot_due = 0.0
         self._snapshot_took_s = 0.0
         self._has_judged = False
+        self._per_step = 0
         self._silent: dict[str, Incident] = {}
         telemetry.watch_age(lambda: float("nan") if (age := self.data_age_s()) is None else age)
         self._restore()
@@ -144,32 +143,21 @@ class Service:
 
     def readiness(self) -> Readiness:
         """Tell whether verdicts are fresh and stored."""
-        reasons, notes = [], []
-        latest, step_s = self._latest, self._schedule.step_s
-        limit_s = READY_STEPS * step_s
-        is_over = self._clock.now() >= self._clock.end
-        if is_over:
-            notes.append("the recording has ended: these are its last verdicts")
-        if latest is None:
-            reasons.append(f"nothing was evaluated yet: {self._problem or self._filling}")
-        elif not is_over:
-            waited_s = time.monotonic() - (self._ok_at or 0.0)
-            if waited_s > max(limit_s / self._clock.speed, MIN_READY_S):
-                why = self._waiting or self._problem or "the tick under way takes long"
-                reasons.append(f"no evaluation for {waited_s:.0f} s: {why}")
-            elif self._problem:
-                notes.append(self._problem)
-            newest_sample = self._newest_sample
-            if newest_sample is not None and latest.outcome.at - newest_sample > limit_s:
-                old_s = latest.outcome.at - newest_sample
-                reasons.append(f"the newest sample is {old_s:.0f} s older than the newest evaluation")
-        if latest is not None and latest.outcome.n_series == 0:
-            reasons.append("the database has no series of any metric in the catalog")
-        if self._store.problem:
-            reasons.append(f"incidents are not stored, detection goes on in memory: {self._store.problem}")
-        if self._stopping.is_set():
-            reasons.append("the service is ending")
-        return Readiness(tuple(reasons), tuple(notes))
+        return judge_readiness(
+            Condition(
+                outcome=None if self._latest is None else self._latest.outcome,
+                step_s=self._schedule.step_s,
+                speed=self._clock.speed,
+                since_ok_s=time.monotonic() - (self._ok_at or 0.0),
+                newest_sample=self._newest_sample,
+                problem=self._problem,
+                waiting=self._waiting,
+                filling=self._filling,
+                store_problem=self._store.problem,
+                is_over=self._clock.now() >= self._clock.end,
+                is_ending=self._stopping.is_set(),
+            )
+        )
 
     def stop(self) -> None:
         """End the tick under way at its next evaluation time; a fetch under way is given up. Never waits."""
@@ -276,14 +264,12 @@ class Service:
         start_ms = due.start_ms
         times = Times()
         outcome: Outcome | None = None
-        for first, last in due.chunks(self._schedule.fetch_chunk_steps):
-            if due.last - due.first > self._schedule.fetch_chunk_steps:
-                self._filling = (
-                    f"filling the window, {due.last - first + 1} of {due.last - due.first + 1} steps left"
-                )
+        for first, last in due.chunks(self._chunk_steps):
+            self._filling = f"filling the window, {due.last - first + 1} steps are left"
             fetching = time.perf_counter()
             batch = self._fetcher.fetch(names, start_ms, round(last * step_s * 1000))
             times.fetched(batch, time.perf_counter() - fetching)
+            self._per_step = len(batch.ts_ms) // (last - first + 1)
             if len(batch.ts_ms):
                 self._newest_sample = max(self._newest_sample or 0.0, float(batch.ts_ms.max()) / 1000)
             for k, piece in part(batch, first, last, step_s):
@@ -297,6 +283,13 @@ class Service:
         self._ok_at = time.monotonic()
         assert outcome is not None  # noqa: S101 (narrowing: there was at least one step)
         self._report(outcome, times, time.perf_counter() - begun)
+        self._keep_learnt(outcome)
+
+    def _chunk_steps(self) -> int:
+        """Return how many steps are fetched at once: one, until it is known how much that is."""
+        if not self._per_step:
+            return 1
+        return min(self._schedule.fetch_chunk_steps, max(1, CHUNK_SAMPLES // self._per_step))
 
     def _step(self, k: int, batch: Batch, times: Times, *, is_newest: bool) -> Outcome:
         """Evaluate one time, store what it says, publish it."""
@@ -308,12 +301,11 @@ class Service:
             self._last, self._fetched_ms = k, round(at * 1000)
             outcome = self._pipeline.evaluate(batch, at, judge=judge)
             groups = tuple(self._pipeline.groups()) if is_newest or judge else ()
-            snapshot = self._snapshot() if judge and is_newest else None
         times.evaluate_s += time.perf_counter() - begun
         if judge:
             self._has_judged = True
             storing = time.perf_counter()
-            self._save(outcome, snapshot)
+            self._save(outcome, None)
             times.store_s += time.perf_counter() - storing
             self._telemetry.judged(outcome)
             for t in outcome.transitions:
@@ -336,14 +328,16 @@ class Service:
             self._telemetry.failed("pool_query")
             log.warning("pools not_asked=%r", str(error))
 
-    def _snapshot(self) -> bytes | None:
+    def _keep_learnt(self, outcome: Outcome) -> None:
+        """Save the learnt state when it is due; after the verdict is out, as it may take a while."""
         begun = time.monotonic()
-        if begun < self._snapshot_due:
-            return None
-        blob = self._pipeline.snapshot()
+        if not self._has_judged or begun < self._snapshot_due:
+            return
+        with self._pipeline_lock:
+            blob = self._pipeline.snapshot()
         self._snapshot_took_s = time.monotonic() - begun
         self._snapshot_due = begun + max(self._snapshot_s, SNAPSHOT_SHARE * self._snapshot_took_s)
-        return blob
+        self._save(outcome, blob)
 
     def _save(self, outcome: Outcome, snapshot: bytes | None) -> None:
         """Store; when the disk refuses, go on in memory and try again next time."""

@@ -21,7 +21,7 @@ MAX_HANGING = 4
 T = TypeVar("T")
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the service was asked to end
+class Stopped(Exception):
     """The service is ending."""
 
 

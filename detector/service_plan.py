@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,10 +41,13 @@ class Owed:
     start_ms: int
     n_left_out: int = 0
 
-    def chunks(self, n_steps: int) -> Iterator[tuple[int, int]]:
-        """Yield (first, last) of pieces of at most `n_steps` evaluation times."""
-        for first in range(self.first, self.last + 1, n_steps):
-            yield first, min(first + n_steps - 1, self.last)
+    def chunks(self, n_steps: Callable[[], int]) -> Iterator[tuple[int, int]]:
+        """Yield (first, last) of pieces; `n_steps` is asked before each: what fits is learnt on the way."""
+        first = self.first
+        while first <= self.last:
+            last = min(first + max(1, n_steps()) - 1, self.last)
+            yield first, last
+            first = last + 1
 
 
 def newest(now: float, delay_s: float, step_s: float) -> int:

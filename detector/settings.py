@@ -148,7 +148,7 @@ class ScheduleSettings(_Section):
     backfill_s
         How far back the window is filled at start, and how far a gap is caught up.
     fetch_chunk_steps
-        Steps fetched at once while filling or catching up; bounds memory.
+        Steps fetched at once while filling or catching up, at most; fewer when they are large.
     tick_timeout_s
         A fetch that hangs for longer is given up; must exceed ``source.deadline_s``.
     pool_query_s
@@ -158,7 +158,7 @@ class ScheduleSettings(_Section):
     step_s: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 30.0
     evaluation_delay_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     backfill_s: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = 1800.0
-    fetch_chunk_steps: int = Field(default=5, ge=1, le=1000)
+    fetch_chunk_steps: int = Field(default=20, ge=1, le=1000)
     tick_timeout_s: PositiveSeconds = 60.0
     pool_query_s: PositiveSeconds = 300.0
 

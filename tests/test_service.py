@@ -126,13 +126,24 @@ def test_the_window_is_fetched_in_pieces_without_gap_or_overlap(make: Make) -> N
     bench = make()
     bench.tick(0)
     asked = bench.source.asked
-    assert len(asked) == 3
+    assert len(asked) == 4, "one step to learn how much that is, then four at once"
     assert asked[0][0] == (T0 - 300 - 2 * STEP) * 1000
     assert [start for start, _ in asked[1:]] == [end for _, end in asked[:-1]]
     assert asked[-1][1] == T0 * 1000
     n_samples = [n for _, _, n, _ in bench.pipeline.calls]
     assert n_samples[0] == 2 * bench.source.n_series, "and the sample before the first"
     assert set(n_samples[1:]) == {bench.source.n_series}
+
+
+def test_steps_that_are_large_are_fetched_in_smaller_pieces(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detector.service.CHUNK_SAMPLES", 2 * 4)
+    bench = make()
+    bench.tick(0)
+    steps = [(end - start) / 1000 / STEP for start, end in bench.source.asked]
+    assert steps == [2.0, 1.0, 2.0, 2.0, 2.0, 2.0, 1.0]
+    assert sum(n for _, _, n, _ in bench.pipeline.calls) == 12 * 4
 
 
 def test_each_tick_reads_only_what_is_new(make: Make) -> None:
@@ -142,7 +153,7 @@ def test_each_tick_reads_only_what_is_new(make: Make) -> None:
     assert bench.judged == [0.0, 30.0, 60.0, 90.0]
     assert bench.metric("oddnode_ticks_total") == 4
     assert bench.metric("oddnode_ticks_missed_total") == 0
-    assert bench.metric("oddnode_samples_dropped_total", reason="nan") == 6
+    assert bench.metric("oddnode_samples_dropped_total", reason="nan") == 7
 
 
 def test_the_evaluation_waits_for_late_samples(make: Make) -> None:
@@ -233,14 +244,14 @@ def test_an_outage_longer_than_the_window_leaves_a_gap(make: Make) -> None:
     bench.ticks(30, 1200)
     bench.tick(1230)
     assert bench.judged == [0.0, *(930 + STEP * k for k in range(11))]
-    assert bench.source.asked[-3][0] == (T0 + 930 - 2 * STEP) * 1000
+    assert bench.source.asked[-3][0] == (T0 + 930 - 2 * STEP) * 1000, "three pieces of four at most"
 
 
 def test_a_fetch_that_fails_while_the_window_is_filled_goes_on_there(make: Make) -> None:
     bench = make()
     bench.source.script.extend([lambda batch: batch, fails(SourceTimeout("slow"))])
     bench.tick(0)
-    assert len(bench.pipeline.calls) == 4
+    assert len(bench.pipeline.calls) == 1
     assert "slow" in bench.service.readiness().reasons[0]
     bench.tick(30)
     times = [at - T0 for at, _, _, _ in bench.pipeline.calls]
@@ -257,6 +268,7 @@ def test_partial_data_is_passed_on_as_partial(make: Make) -> None:
     latest = bench.service.latest()
     assert latest is not None
     assert latest.outcome.is_partial
+    assert bench.service.readiness().notes == ("the database said that its answer may be incomplete",)
     assert bench.store.incidents() == []
     assert bench.metric("oddnode_ticks_partial_total") == 1
 
@@ -297,7 +309,7 @@ def test_a_verdict_is_stored_before_it_is_published(make: Make) -> None:
 
     def save(outcome: Outcome, snapshot: bytes | None = None) -> None:
         latest = bench.service.latest()
-        assert latest is None or latest.outcome.at < outcome.at
+        assert snapshot is not None or latest is None or latest.outcome.at < outcome.at
         saving(outcome, snapshot)
 
     bench.store.save = save  # type: ignore[method-assign]
@@ -352,6 +364,14 @@ def test_a_suspect_that_sends_nothing_after_a_restart_stays_on_the_list(make: Ma
     assert [i.node for i in latest.suspects] == ["bad"]
     assert again.metric("oddnode_suspects") == 1
     assert again.metric("oddnode_suspect", node="bad") == 1
+
+
+def test_the_learnt_state_is_saved_now_and_then_and_at_the_end(make: Make) -> None:
+    bench = make(snapshot_s=1e6)
+    bench.ticks(0, 90)
+    assert bench.store.snapshot() == b'{"calls": 11}', "by the first tick"
+    assert bench.service.finish(5.0)
+    assert bench.store.snapshot() == b'{"calls": 14}'
 
 
 def test_a_learnt_state_that_cannot_be_used_is_left_out(make: Make) -> None:
@@ -444,7 +464,7 @@ def test_stop_ends_a_fetch_under_way_at_once(make: Make) -> None:
     ticking = threading.Thread(target=bench.tick, args=(30,))
     ticking.start()
     deadline = time.monotonic() + 10
-    while len(bench.source.asked) < 4 and time.monotonic() < deadline:
+    while len(bench.source.asked) < 5 and time.monotonic() < deadline:
         time.sleep(0.005)
     began = time.monotonic()
     assert bench.service.finish(10.0)

@@ -22,7 +22,7 @@ def test_newest_is_the_last_grid_time_whose_samples_are_due() -> None:
 def test_the_first_tick_owes_the_window() -> None:
     due = owed(100, None, None, step_s=30.0, backfill_s=300.0, begin=None)
     assert (due.first, due.last, due.start_ms) == (90, 100, 88 * 30_000)
-    assert list(due.chunks(4)) == [(90, 93), (94, 97), (98, 100)]
+    assert list(due.chunks(lambda: 4)) == [(90, 93), (94, 97), (98, 100)]
 
 
 def test_a_recording_begins_where_it_begins() -> None:
@@ -41,7 +41,7 @@ def test_a_recording_begins_where_it_begins() -> None:
 def test_what_is_owed_covers_each_time_once(target: int, last: int | None, backfill: int, chunk: int) -> None:
     fetched = None if last is None else last * 30_000
     due = owed(target, last, fetched, step_s=30.0, backfill_s=backfill * 30.0, begin=None)
-    times = [k for first, end in due.chunks(chunk) for k in range(first, end + 1)]
+    times = [k for first, end in due.chunks(lambda: chunk) for k in range(first, end + 1)]
     expected = range(target - backfill if last is None else max(last + 1, target - backfill), target + 1)
     assert times == list(expected)
     if last is not None and times:

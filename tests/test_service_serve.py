@@ -371,6 +371,46 @@ def test_the_system_clock_is_the_time(tmp_path: Path) -> None:
     assert abs(SystemClock().now() - time.time()) < 5  # noqa: TID251
 
 
+STUCK = """
+import sys, time
+from pathlib import Path
+from detector import app
+from detector.settings import load_settings
+
+def stuck(self, batch, at, *, judge=True):
+    print("evaluates", file=sys.stderr, flush=True)
+    time.sleep(600)
+
+app.Pipeline.evaluate, app.STOP_S = stuck, 0.5
+sys.exit(app.serve(load_settings(Path(sys.argv[1]))))
+"""
+
+
+@pytest.mark.timeout(90)
+def test_an_evaluation_that_does_not_end_is_not_waited_for(tmp_path: Path) -> None:
+    case = write_recording(tmp_path / "small")
+    settings = tmp_path / "stuck.yaml"
+    settings.write_text(json.dumps({"recording": {"path": str(case), "speed": 500}, "http": {"port": 0}}))
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, str(settings)], cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "ODDNODE_STORE__PATH": str(tmp_path / "a.db")},
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        while "evaluates" not in (line := process.stderr.readline()):
+            assert line, "ended before it began"
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert process.wait(30) == 0
+        assert time.monotonic() - began < 10
+        assert "tick_still_runs=true" in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait(10)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """The first signal waits for an evaluation that does not end; the second does not."""
     program = """
