@@ -99,7 +99,11 @@ class Fetcher:
             When the service ends.
         """
         guard = self._guard
-        return self._run(lambda source: source.fetch(names, start_ms, end_ms, guard))
+
+        def ask(source: Source) -> Batch:
+            return source.fetch(names, start_ms, end_ms, guard)
+
+        return self._run(ask)
 
     def query(self, promql: str, at: float) -> Sequence[tuple[Any, float]]:
         """Answer an instant query, or nothing when the source cannot be asked.

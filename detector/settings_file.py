@@ -125,7 +125,9 @@ def _plain(node: Any, loc: Loc, lines: dict[Loc, int], path: Path) -> Any:
 def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
     for section, key in _PATHS:
         fields = data.get(section)
-        value = fields.get(key) if isinstance(fields, dict) else None
+        if not isinstance(fields, dict):
+            continue
+        value = fields.get(key)
         if isinstance(value, str):
             fields[key] = str(folder / value)
         elif isinstance(value, list):
