@@ -255,8 +255,10 @@ def _groups(
 
 def _excused(recording: Recording, faults: Sequence[Fault], grace: float) -> dict[str, tuple[Span, ...]]:
     spans: dict[str, list[Span]] = {node: [] for node in (*recording.pool, *recording.spares)}
-    for label in (*faults, *recording.masked):
-        spans[label.node].append((label.onset, label.end + grace))
+    for fault in faults:
+        spans[fault.node].append((fault.onset, fault.end + grace))
+    for masked in recording.masked:
+        spans[masked.node].append((masked.onset, masked.end + grace))
     return {node: tuple(union(found)) for node, found in spans.items()}
 
 
