@@ -1,0 +1,1 @@
+"""Speed and memory, measured against a real database; not part of the service."""
