@@ -249,11 +249,11 @@ class Pipeline:
         return self.layout, self.pools
 
     def _learn(self, z: FloatArray, deviating: BoolArray, at: float, dt: float) -> None:
-        """Learn habits, but not from nodes under suspicion nor from young deviations."""
+        """Learn habits, but nothing from nodes under suspicion and nothing from young deviations."""
         index = self.interner
         standing = deviating & (at - self.memory.clock.since > STANDING_S)
         held = np.array([name in self.open for name in index.nodes], dtype=bool)
-        skip = (deviating & ~standing) | (held[index.cell_node] & deviating)
+        skip = (deviating & ~standing) | held[index.cell_node]
         self.memory.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
 
     def _step_direct(self, layout: Layout, cells: CellValues, at: float, dt: float) -> FloatArray:

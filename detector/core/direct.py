@@ -34,8 +34,11 @@ REPEAT_LIMIT = 2.0
 LASTING_ERROR = 1.6
 """An error state that lasts for the full continuity is worth this times its base."""
 
-NEIGHBOUR_S = 300.0
-"""Events of one kind on many nodes within this time are one common event."""
+COMMON_EVENT_SHARE = 0.1
+"""Share of a pool's nodes with events of one metric within the hold from which the cause is shared.
+
+Independent hardware faults are rare, so a tenth of the nodes is already a server, a fabric or the job.
+"""
 
 MIN_SEEN = 2
 """Evaluations for which a cell's exporter must have been seen before an appearance is an event."""
@@ -71,7 +74,9 @@ class DirectState:
     base: FloatArray = field(default_factory=lambda: np.zeros(0))
     event_value: FloatArray = field(default_factory=lambda: np.zeros(0))
     faulty_s: FloatArray = field(default_factory=lambda: np.zeros(0))
+    metric: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     rule: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    metric_ids: dict[str, int] = field(default_factory=dict)
     value_rules: list[tuple[FaultRule, IntArray]] = field(default_factory=list)
     n_indexed: int = 0
 
@@ -93,6 +98,7 @@ def _extend(state: DirectState, index: SeriesIndex, restored: Recall) -> None:
     state.n_indexed = size
     new: list[int] = []
     rules: list[int] = []
+    metrics: list[int] = []
     by_rule: dict[int, tuple[FaultRule, list[int]]] = {}
     for cell in range(start, size):
         signal = index.signals[index.cell_signal[cell]]
@@ -103,11 +109,13 @@ def _extend(state: DirectState, index: SeriesIndex, restored: Recall) -> None:
                 )
             new.append(cell)
             rules.append(_RULES[signal.spec.fault.on])
+            metrics.append(state.metric_ids.setdefault(signal.spec.name, len(state.metric_ids)))
     if not new:
         return
     state.value_rules.extend((rule, np.array(members, dtype=np.int64)) for rule, members in by_rule.values())
     n = len(new)
     state.cells = np.concatenate([state.cells, np.array(new, dtype=np.int64)])
+    state.metric = np.concatenate([state.metric, np.array(metrics, dtype=np.int64)])
     state.rule = np.concatenate([state.rule, np.array(rules, dtype=np.int8)])
     for name, fill in (("last", np.nan), ("event_at", np.nan), ("since", np.nan)):
         setattr(state, name, np.concatenate([getattr(state, name), np.full(n, fill)]))
@@ -197,15 +205,9 @@ def step_direct(
     begun = (levels > 0) & np.isnan(state.since)
     state.since[begun] = at
     state.last = np.where(fresh, value, state.last)
-    return _without_common(
-        state,
-        index,
-        layout,
-        score,
-        held & (at - state.event_at <= NEIGHBOUR_S) | (levels > 0),
-        group_share,
-        group_min,
-    )
+    common = _common_states(state, index, layout, levels > 0, group_share, group_min)
+    common |= _common_events(state, index, layout, held, group_min)
+    return np.where(common & (state.base < BASE_SCORE[Severity.CRITICAL]), 0.0, score)
 
 
 def _expire(state: DirectState, at: float, hold_s: float) -> None:
@@ -246,24 +248,35 @@ def _levels(
     return levels
 
 
-def _without_common(
-    state: DirectState,
-    index: SeriesIndex,
-    layout: Layout,
-    score: FloatArray,
-    active: BoolArray,
-    share: float,
-    least: int,
-) -> FloatArray:
-    """Take away what many nodes of a group show at once, unless it is critical hardware."""
+def _common_states(
+    state: DirectState, index: SeriesIndex, layout: Layout, faulty: BoolArray, share: float, least: int
+) -> BoolArray:
+    """Find states that so many members of a group share that they tell nothing of one of them."""
     slot_rows = layout.slot_row_of_cell[state.cells]
     rows = np.where(slot_rows >= 0, slot_rows, layout.row_of_cell[state.cells])
-    counted = active & (rows >= 0) & (score > 0)
+    counted = faulty & (rows >= 0)
     if not counted.any():
-        return score
+        return np.zeros(len(rows), dtype=bool)
     pairs = np.unique(np.stack([rows[counted], index.cell_node[state.cells[counted]]]), axis=1)
     nodes_in_row = np.bincount(pairs[0], minlength=len(layout.row_nodes))
     common = (nodes_in_row >= least) & (nodes_in_row >= share * layout.row_nodes)
-    critical = state.base >= BASE_SCORE[Severity.CRITICAL]
-    drop = (rows >= 0) & common[np.maximum(rows, 0)] & ~critical
-    return np.where(drop, 0.0, score)
+    return np.asarray((rows >= 0) & common[np.maximum(rows, 0)] & faulty)
+
+
+def _common_events(
+    state: DirectState, index: SeriesIndex, layout: Layout, held: BoolArray, least: int
+) -> BoolArray:
+    """Find metrics of which so many nodes of a pool had events within the hold that the cause is shared."""
+    rows = np.maximum(layout.row_of_cell[state.cells], layout.slot_row_of_cell[state.cells])
+    counted = held & (rows >= 0)
+    if not counted.any():
+        return np.zeros(len(rows), dtype=bool)
+    n_pools = int(layout.row_pool.max()) + 1
+    pool_nodes = np.zeros(n_pools, dtype=np.int64)
+    np.maximum.at(pool_nodes, layout.row_pool, layout.row_nodes)
+    key = np.where(rows >= 0, state.metric * n_pools + layout.row_pool[np.maximum(rows, 0)], 0)
+    pairs = np.unique(np.stack([key[counted], index.cell_node[state.cells[counted]]]), axis=1)
+    n_nodes = np.bincount(pairs[0], minlength=int(key.max()) + 1)
+    of_pool = pool_nodes[np.arange(len(n_nodes)) % n_pools]
+    common = (n_nodes >= least) & (n_nodes >= COMMON_EVENT_SHARE * of_pool)
+    return np.asarray((rows >= 0) & common[key] & held)

@@ -40,6 +40,8 @@ class ActiveCells:
         What each is.
     score, ramp : ndarray of shape (n_active,)
         Capped score times weight, and the share of the continuity already lasted.
+    now : ndarray of shape (n_active,), bool
+        True for cells that deviate at this evaluation.
     """
 
     cell: IntArray
@@ -48,6 +50,7 @@ class ActiveCells:
     signal: IntArray
     score: FloatArray
     ramp: FloatArray
+    now: BoolArray
 
     def only(self, keep: BoolArray) -> ActiveCells:
         """Return the chosen ones."""
@@ -58,6 +61,7 @@ class ActiveCells:
             self.signal[keep],
             self.score[keep],
             self.ramp[keep],
+            self.now[keep],
         )
 
 
@@ -109,7 +113,13 @@ def active_cells(
     score = cell_scores(clock.strength[cell], weights.weight[cell], parameters.z_threshold)
     ramp = np.minimum(clock.dwell_s[cell] / full_s, 1.0)
     found = ActiveCells(
-        cell, nodes[cell], weights.target[cell], index.cell_signal[cell].astype(np.int64), score, ramp
+        cell=cell,
+        node=nodes[cell],
+        target=weights.target[cell],
+        signal=index.cell_signal[cell].astype(np.int64),
+        score=score,
+        ramp=ramp,
+        now=deviating[cell],
     )
     return found, Common(events)
 
@@ -121,9 +131,9 @@ class NodeScores:
     Parameters
     ----------
     instant : ndarray of shape (n_nodes,)
-        All evidence of this moment.
+        Evidence of this very evaluation.
     lasting : ndarray of shape (n_nodes,)
-        With peer evidence weighed by how long it has lasted.
+        With peer evidence weighed by how long it has lasted, a short break included.
     hard : ndarray of shape (n_nodes,)
         Direct signals and absences alone.
     """
@@ -144,7 +154,8 @@ def node_scores(
     """Fuse all layers of evidence to scores per node."""
     n_nodes = len(index.nodes)
     sizes = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1)}
-    instant = fuse(active.score, active.node, active.target, active.signal, **sizes)
+    now = active.only(active.now)
+    instant = fuse(now.score, now.node, now.target, now.signal, **sizes)
     lasting = fuse(active.score * active.ramp, active.node, active.target, active.signal, **sizes)
     hard = np.zeros(n_nodes)
     strongest = np.zeros(n_nodes)
