@@ -17,7 +17,7 @@ from types import FrameType
 import uvicorn
 
 from api.app import create_app
-from detector.errors import SettingsError
+from detector.errors import SettingsError, StoreError
 from detector.outcome import Outcome
 from detector.pipeline import Pipeline
 from detector.replay import pipeline_for
@@ -208,12 +208,17 @@ def serve(settings: Settings, hooks: ServeHooks | None = None) -> int:
         path = settings.store_path()
         if settings.recording.path is not None:
             remove_store(path)
-        store = Store(
-            path,
-            retention_s=settings.store.retention_days * 86400.0,
-            lock_wait_s=settings.store.lock_wait_s,
-            stop=signals.stopping,
-        )
+        try:
+            store = Store(
+                path,
+                retention_s=settings.store.retention_days * 86400.0,
+                lock_wait_s=settings.store.lock_wait_s,
+                stop=signals.stopping,
+            )
+        except StoreError:
+            if signals.stopping.is_set():
+                return 0  # told to end while it stood by
+            raise
         try:
             return _run(settings, hooks, signals, parts, store, bound)
         finally:
