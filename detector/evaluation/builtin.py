@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +19,10 @@ from grouping.catalog import Catalog
 
 NO_CALL = frozenset({"identity_conflict", "source"})
 """Findings about labels or the source: they call no event."""
+
+FAR_FRAMES = 20
+FAR_REACH = 50.0
+"""Evaluations over which the farthest signal is looked for, and the most that one counts."""
 
 SHOWN_AFTER = 0.25
 """Share of the shown time that lies after the moment of interest."""
@@ -187,21 +190,28 @@ def _trace(moment: Moment, view: SeriesView, reason: str) -> Trace:
 
 
 def farthest_signal(pipeline: Pipeline, node: str) -> tuple[str, str]:
-    """Return metric and part of the node's signal that is farthest from its peers, or empty texts."""
-    index, frames = pipeline.interner, pipeline.window.frames()
+    """Return metric and part of the node's signal that was farthest from its peers of late.
+
+    Farthest in the mean over the last evaluations, so that one odd sample does not decide; empty
+    texts when the node has no signal with peers.
+    """
+    index, frames = pipeline.interner, pipeline.window.frames()[-FAR_FRAMES:]
     if node not in index.nodes or not frames:
         return "", ""
-    frame = frames[-1]
-    best, best_cell = -math.inf, -1
-    mine = np.flatnonzero(index.cell_node[: len(frame.values)] == index.nodes.index(node))
-    for cell in mine.tolist():
-        row = int(frame.layout.row_of_cell[cell]) if cell < len(frame.layout.row_of_cell) else -1
-        if row < 0 or not frame.scale[row] > 0:
-            continue
-        apart = abs(float(frame.values[cell]) - float(frame.median[row])) / float(frame.scale[row])
-        if apart > best:
-            best, best_cell = apart, cell
-    if best_cell < 0:
+    newest = frames[-1].layout
+    cells = np.flatnonzero(index.cell_node[: len(newest.row_of_cell)] == index.nodes.index(node))
+    total, count = np.zeros(len(cells)), np.zeros(len(cells))
+    for frame in frames:
+        here = np.flatnonzero(cells < min(len(frame.values), len(frame.layout.row_of_cell)))
+        row = frame.layout.row_of_cell[cells[here]]
+        here, row = here[row >= 0], row[row >= 0]
+        with np.errstate(all="ignore"):
+            apart = np.abs(frame.values[cells[here]] - frame.median[row]) / frame.scale[row]
+        known = np.isfinite(apart)
+        total[here[known]] += np.minimum(apart[known], FAR_REACH)
+        count[here[known]] += 1
+    if not count.any():
         return "", ""
-    signal = index.signals[index.cell_signal[best_cell]]
-    return signal.spec.name, index.parts[index.cell_part[best_cell]]
+    mean = np.where(count > 0, total / np.maximum(count, 1), -1.0)
+    best = int(cells[int(np.argmax(mean))])
+    return index.signals[index.cell_signal[best]].spec.name, index.parts[index.cell_part[best]]

@@ -82,11 +82,11 @@ def _rules(result: Result) -> str:
         f"A fault is found when its node is flagged between one step before the onset and the end plus "
         f"{seconds_words(rules.grace_s)} (or {rules.grace_steps:g} steps, if longer). An alarm that was open "
         f"before finds nothing. Alarms of one node less than {seconds_words(rules.merge_s)} apart are one; "
-        f"every one that finds no fault is false, except those that rise in masked time. Intervals: "
-        f"Wilson 95 % for shares, for F1 that of found / (found + false + missed); 'at most' is the one-sided "
-        f"95 % Poisson bound. A cluster-month is {rules.nodes_per_cluster} nodes for "
-        f"{rules.days_per_month:g} days. Recorded, reconstructed and synthetic cases are never added up; time that several recorded "
-        f"cases share counts once."
+        f"every one that finds no fault is false, except those that rise in masked time. Intervals: Wilson "
+        f"95 % for shares, for F1 that of found / (found + false + missed); 'at most' is the one-sided 95 % "
+        f"Poisson bound. A cluster-month is {rules.nodes_per_cluster} nodes for "
+        f"{rules.days_per_month:g} days. Recorded, reconstructed and synthetic cases are never added up; "
+        f"time that several recorded cases share counts once."
     )
     settings = "; ".join(f"{key}: {value}" for key, value in result.settings.items())
     return f"<p class='small'>{escape(text)}</p><p class='small'>{escape(settings)}</p>"
@@ -151,7 +151,7 @@ def _told(score: CaseScore) -> str:
     lines = []
     for fault in score.faults[:MAX_PER_CASE]:
         f = fault.fault
-        what = f"{f.node} {f.part}: {f.kind}, onset {utc_words(f.onset)}"
+        what = f"{f.node} {f.part}".strip() + f": {f.kind}, onset {utc_words(f.onset)}"
         if fault.delay_s is None:
             lines.append(f"<li><b class='bad'>missed</b> {escape(what)}; {escape(fault.why)}</li>")
         else:
@@ -176,7 +176,7 @@ def _trace(trace: Trace, score: CaseScore) -> str:
     drawing = trace_plot(trace, score)
     if not drawing:
         return ""
-    what = f"{trace.moment.node} {trace.part}: {trace.metric} against {trace.n_peers} peers"
+    what = f"{trace.moment.node} {trace.part}".strip() + f": {trace.metric} against {trace.n_peers} peers"
     reason = f" ({trace.reason})" if trace.reason else ""
     return f"<p class='why'>{escape(what + reason)}</p>{drawing}"
 

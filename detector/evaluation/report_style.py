@@ -51,7 +51,7 @@ td,th {
   padding:.3rem .6rem .3rem 0;
   border-bottom:1px solid var(--line);
   vertical-align:top;
-  overflow-wrap:anywhere;
+  overflow-wrap:break-word;
 }
 th { color:var(--soft); font-weight:600 }
 caption { text-align:left; font-weight:600; padding:.3rem 0 }
