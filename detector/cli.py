@@ -40,6 +40,8 @@ app.command()(demo)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
 
+LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
 
 def main() -> None:
     """Run the command; errors that a person can mend are one sentence and exit code 2."""
@@ -67,7 +69,7 @@ def replay(
     """Run recorded incidents through the same code as the live service."""
     settings = load_settings(config)
     chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
-    console = Console()
+    console = Console(stderr=str(json_file) == "-")  # then standard output is the lines and nothing else
     results: list[Replayed] = []
     failed: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -76,18 +78,26 @@ def replay(
             task = bar.add_task(case.name)
             advance = partial(_advance, bar, task)
             try:
-                results.append(
-                    replay_case(case, chosen, settings.detection, use_pool=use_pool, progress=advance)
+                replayed = replay_case(
+                    case,
+                    chosen,
+                    settings.detection,
+                    identity=settings.identity,
+                    placement=settings.placement,
+                    pools=settings.pools,
+                    use_pool=use_pool,
+                    progress=advance,
                 )
+                results.append(replayed)
             except OddnodeError as error:
                 failed.append(f"{case}: {error}")
             bar.remove_task(task)
-    if json_file is not None:
-        _write_lines(json_file, [result.as_json() for result in results])
     for result in results:
         _print_replayed(console, result)
     for line in failed:
         _complain(f"left out: {line}")
+    if json_file is not None:
+        _write_lines(json_file, [result.as_json() for result in results])
     if failed:
         raise typer.Exit(AT_FAULT)
     if any(result.flags for result in results):
@@ -205,11 +215,13 @@ def record(
 
 def _moment(text: str, option: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise OddnodeError(f"{option} {text!r} is neither epoch seconds nor ISO 8601") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise OddnodeError(f"{option} {text!r} is neither epoch seconds nor ISO 8601") from None
+        found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= found <= LATEST_S:
+        raise OddnodeError(f"{option} {text!r} is no time between the years 1970 and 9999")
+    return found

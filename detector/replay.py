@@ -142,6 +142,9 @@ def replay_case(
     catalog: Catalog,
     parameters: Parameters | None = None,
     *,
+    identity: IdentityRules | None = None,
+    placement: PlacementRules | None = None,
+    pools: PoolRules | None = None,
     use_pool: bool = False,
     progress: Progress | None = None,
     watch: Callable[[Outcome], None] | None = None,
@@ -157,6 +160,8 @@ def replay_case(
         from the recording itself and that is noted.
     parameters
         Knobs; the step is taken from the recording.
+    identity, placement, pools
+        Settings, None for the defaults.
     use_pool
         True to take pool and spares from the recording instead of finding them.
     progress
@@ -171,7 +176,16 @@ def replay_case(
     """
     recording = load_recording(path)
     source = RecordingSource(path)
-    pipeline, notes = pipeline_for(recording, source, catalog, parameters, use_pool=use_pool)
+    pipeline, notes = pipeline_for(
+        recording,
+        source,
+        catalog,
+        parameters,
+        identity=identity,
+        placement=placement,
+        pools=pools,
+        use_pool=use_pool,
+    )
     result = Replayed(recording.id, notes=notes)
     names = pipeline.names()
     times = list(grid(recording.start, recording.end, recording.step_s))
