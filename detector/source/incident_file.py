@@ -122,9 +122,9 @@ def load_recording(path: Path) -> Recording:
     SourceDecode
         When it is missing or wrong; names the file and the key.
     """
-    if not path.exists():
-        raise SourceDecode(f"{path}: no such recording")
     file = path / FILE_NAME if path.is_dir() else path.with_name(FILE_NAME)
+    if not path.exists() and not file.exists():
+        raise SourceDecode(f"{path}: no such recording")
     entry = _Entry(file, "", _read_yaml(file))
     start, end = entry.number("start"), entry.number("end")
     if end < start:
