@@ -25,7 +25,7 @@ class Distinct:
     Parameters
     ----------
     faults
-        A fault that several cases hold is found only when it was found in each of them.
+        Of a fault that several cases hold, the worst result counts: missed, or the longest delay.
     false_alarms
         Episodes of one node that overlap or nearly touch are one.
     healthy_node_s, alarmed_node_s
@@ -101,9 +101,13 @@ def _faults(scores: Sequence[CaseScore]) -> tuple[FaultScore, ...]:
         line = timeline_of(score)
         for fault in score.faults:
             key = (line, fault.fault.node, fault.fault.onset)
-            if key not in kept or fault.delay_s is None:
+            if key not in kept or _delay(fault) > _delay(kept[key]):
                 kept[key] = fault
     return tuple(kept.values())
+
+
+def _delay(fault: FaultScore) -> float:
+    return math.inf if fault.delay_s is None else fault.delay_s
 
 
 def _false_alarms(scores: Sequence[CaseScore], merge_s: float) -> tuple[FalseAlarm, ...]:
