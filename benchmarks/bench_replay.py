@@ -1,0 +1,64 @@
+"""How much faster than real time a recorded incident is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchmarks.child import Child
+from benchmarks.report import Row
+from simulator.cluster import Cluster
+from simulator.config import ClusterConfig
+from simulator.faults import Fault
+from simulator.recording import write_case
+
+FAULT_KIND = "pcie_downgrade"
+
+
+def replay_rows(config: ClusterConfig, minutes: int, rounds: int) -> list[Row]:
+    """Record a faulty node among its peers, replay it, and return the table.
+
+    Parameters
+    ----------
+    config
+        The cluster.
+    minutes
+        Length of the recording.
+    rounds
+        Replays.
+    """
+    end = config.start + minutes * 60
+    faulty = config.node_names[1]
+    fault = Fault(FAULT_KIND, faulty, config.start + minutes * 30, end)
+    config = replace(config, benign_per_node_hour=0.0)
+    with TemporaryDirectory() as folder:
+        path = Path(folder)
+        n_bytes = write_case(
+            path,
+            Cluster(config, 1, [fault]),
+            config.start,
+            end,
+            case_id="bench",
+            source="the simulator",
+            made="synthetic",
+        )
+        with Child("benchmarks.replay_child", folder) as oddnode:
+            told = [oddnode.ask(do="replay") for _ in range(rounds)]
+    last = told[-1]
+    shape = (
+        f"{config.n_nodes} nodes, {last['n_series']} series, {minutes} min, "
+        f"{last['evaluations']} evaluations, {n_bytes / 1e6:.0f} MB packed"
+    )
+    took = median(t["replay_s"] for t in told)
+    loaded = median(t["load_s"] for t in told)
+    flagged = ", ".join(last["flags"]) or "nobody"
+    return [
+        Row("replay, reading the file included, one processor", shape, f"{took:.1f} s"),
+        Row("- real time / replay", shape, f"{minutes * 60 / took:.0f} x"),
+        Row("- of it: reading and unpacking the file", shape, f"{loaded:.1f} s"),
+        Row("- per evaluation after that", shape, f"{(took - loaded) / last['evaluations'] * 1e3:.1f} ms"),
+        Row(f"- flagged (the fault is on {faulty})", shape, flagged),
+        Row("peak memory", shape, f"{last['peak_mib']:.0f} MiB"),
+    ]

@@ -1,0 +1,48 @@
+"""Oddnode's side of the replay benchmark: one recording, on one processor.
+
+Run by the benchmarks: ``python -m benchmarks.replay_child FOLDER``
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.child import Told, answer_all, peak_rss_mib
+from detector.replay import replay_case
+from detector.source.recording import RecordingSource
+from grouping.catalog import load_catalog
+
+
+def replay(folder: Path) -> dict[str, Any]:
+    """Replay the case and return what it took, reading the file included."""
+    catalog = load_catalog()
+    begun = time.perf_counter()
+    source = RecordingSource(folder)
+    loaded_s = time.perf_counter() - begun
+    n_series = source.n_series
+    del source
+    begun = time.perf_counter()
+    found = replay_case(folder, catalog)
+    return {
+        "load_s": loaded_s,
+        "replay_s": time.perf_counter() - begun,
+        "evaluations": found.evaluations,
+        "flags": [flag.node for flag in found.flags],
+        "n_series": n_series,
+        "peak_mib": peak_rss_mib(),
+    }
+
+
+if __name__ == "__main__":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    case = Path(sys.argv[1])
+
+    def do(_: Told) -> Told:
+        """Answer one command."""
+        return replay(case)
+
+    answer_all(do)
