@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from detector.core import incidents as life
 from detector.core.absence import AbsenceReport, judge_absence
-from detector.core.conclusion import Evaluation, Teller, common_by_name, step_incidents, verdicts
+from detector.core.conclusion import FORGET_S, Evaluation, Teller, common_by_name, step_incidents, verdicts
 from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
@@ -40,9 +40,6 @@ IDENTITY_METRICS = ("node_uname_info",)
 
 SIMILARITY_GATE = 2.0
 """A member whose distance to its peers over the window is less than this times the usual does not count."""
-
-FORGET_S = 86_400.0
-"""Series gone for longer than this are no longer expected."""
 
 STANDING_S = 3600.0
 """A deviation that has not made its node a suspect for this long may be learnt as a habit."""

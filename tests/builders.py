@@ -20,7 +20,9 @@ Point = tuple[str, Labels, float]
 
 
 def make_batch(pipeline: Pipeline, points: list[Point], at: float, *, is_partial: bool = False) -> Batch:
-    keys = [json.dumps({"__name__": name, **labels}, separators=(",", ":")).encode() for name, labels, _ in points]
+    keys = [
+        json.dumps({"__name__": name, **labels}, separators=(",", ":")).encode() for name, labels, _ in points
+    ]
     pipeline.interner.add_many([key for key in keys if key not in pipeline.interner.codes])
     codes = np.array([pipeline.interner.codes[key] for key in keys], dtype=np.int32)
     values = np.array([value for _, _, value in points], dtype=float)
@@ -32,7 +34,9 @@ def make_batch(pipeline: Pipeline, points: list[Point], at: float, *, is_partial
 class Telemetry:
     """A cluster whose metrics are functions of (tick, node); None or NaN means no sample."""
 
-    def __init__(self, n_nodes: int = 12, seed: int = 1, parameters: Parameters | None = None, **rules: object) -> None:
+    def __init__(
+        self, n_nodes: int = 12, seed: int = 1, parameters: Parameters | None = None, **rules: object
+    ) -> None:
         self.nodes = [f"gpu{k + 1:03d}" for k in range(n_nodes)]
         self.rng = np.random.default_rng(seed)
         self.pipeline = Pipeline(CATALOG, parameters or Parameters(), **rules)
@@ -47,7 +51,9 @@ class Telemetry:
     def at(self, tick: int) -> float:
         return START + STEP * tick
 
-    def run(self, n_ticks: int, *, skip: Callable[[int], bool] = lambda k: False, partial: bool = False) -> Outcome:
+    def run(
+        self, n_ticks: int, *, skip: Callable[[int], bool] = lambda k: False, partial: bool = False
+    ) -> Outcome:
         outcome = None
         for _ in range(n_ticks):
             self.tick += 1
@@ -106,7 +112,13 @@ def node_labels(node: str) -> Labels:
     return {"instance": f"{node}:9100", "job": "node"}
 
 
-def gauge(telemetry: Telemetry, name: str, level: float, noise: float, change: Callable[[int, str], float | None] | None = None):
+def gauge(
+    telemetry: Telemetry,
+    name: str,
+    level: float,
+    noise: float,
+    change: Callable[[int, str], float | None] | None = None,
+):
     """A node-wide gauge of node_exporter: `change` gives a replacement, an offset is up to the caller."""
 
     def source(tick: int, node: str) -> list[Point]:

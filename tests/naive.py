@@ -1,5 +1,6 @@
 """Slow, obvious twins of the numeric functions; imports nothing of ours."""
 
+import itertools
 import math
 import statistics
 
@@ -40,7 +41,7 @@ def naive_mean_distances(window):
 def naive_rates(samples, max_gap_s):
     """samples: [(t seconds, value)] of one counter; rate after each sample, None for unknown."""
     rates = [None]
-    for (t0, v0), (t1, v1) in zip(samples, samples[1:], strict=False):
+    for (t0, v0), (t1, v1) in itertools.pairwise(samples):
         if t1 - t0 > max_gap_s or v1 < v0:
             rates.append(None)
         else:

@@ -119,7 +119,11 @@ def test_copies_of_one_member_the_newest_wins():
 
 
 def test_components_are_summed_as_rates_and_copies_are_not():
-    index = make_index(key("summed", node="a", op="r"), key("summed", node="a", op="w"), key("summed", node="a", op="w", v="2"))
+    index = make_index(
+        key("summed", node="a", op="r"),
+        key("summed", node="a", op="w"),
+        key("summed", node="a", op="w", v="2"),
+    )
     state, _ = feed(index, [(0, 100.0, 0.0), (1, 100.0, 0.0), (2, 100.0, 0.0)], at=100)
     _, got = feed(index, [(0, 130.0, 30.0), (1, 130.0, 60.0), (2, 130.0, 60.0)], at=130, state=state)
     assert index.n_cells == 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from detector.outcome import Layer, Status
+from detector.outcome import Incident, Layer, Status
 from tests.builders import (
     CATALOG,
     STEP,
@@ -25,7 +25,12 @@ ONSET = 50
 
 
 def agent_labels(node):
-    return {"instance": f"{node}:6003", "job": "backendai", "display_name": f"agent-{node}", "service_group": "agent"}
+    return {
+        "instance": f"{node}:6003",
+        "job": "backendai",
+        "display_name": f"agent-{node}",
+        "service_group": "agent",
+    }
 
 
 def tasks(telemetry, change=None):
@@ -89,7 +94,11 @@ def test_one_gpu_is_named_as_the_part():
         return 450 if (n, g) == (BAD, 2) and k >= ONSET else None
 
     t.add(gpu_gauge(t, POWER, 800, 8, change))
-    t.add(gpu_gauge(t, NVLINK, 180_000, 2000, lambda k, n, g: 60_000 if (n, g) == (BAD, 2) and k >= ONSET else None))
+    t.add(
+        gpu_gauge(
+            t, NVLINK, 180_000, 2000, lambda k, n, g: 60_000 if (n, g) == (BAD, 2) and k >= ONSET else None
+        )
+    )
     last = t.run(ONSET + 12)
     assert suspects(last) == [BAD]
     assert last.verdicts[0].part == "gpu 2"
@@ -126,7 +135,11 @@ def test_a_flapping_fault_is_one_incident():
 def test_two_minutes_of_cron_on_one_node_are_no_incident():
     t = cluster()
     t.add(gauge(t, LOAD, 40, 2, lambda k, n: 200 if n == BAD and ONSET <= k < ONSET + 4 else None))
-    t.add(gauge(t, "node_procs_running", 20, 2, lambda k, n: 90 if n == BAD and ONSET <= k < ONSET + 4 else None))
+    t.add(
+        gauge(
+            t, "node_procs_running", 20, 2, lambda k, n: 90 if n == BAD and ONSET <= k < ONSET + 4 else None
+        )
+    )
     t.run(ONSET + 30)
     assert t.ever_suspect() == set()
 
@@ -179,7 +192,11 @@ def test_all_members_moving_together_blame_nobody():
 def test_a_slow_server_for_most_nodes_blames_neither_the_slow_nor_the_quiet():
     t = cluster(20)
     quiet = {"gpu001", "gpu002", "gpu003"}
-    t.add(gauge(t, LOAD, 10, 1, lambda k, n: 300 + 20 * t.rng.normal() if k >= ONSET and n not in quiet else None))
+    t.add(
+        gauge(
+            t, LOAD, 10, 1, lambda k, n: 300 + 20 * t.rng.normal() if k >= ONSET and n not in quiet else None
+        )
+    )
     t.run(ONSET + 40)
     assert t.ever_suspect() == set()
 
@@ -230,7 +247,9 @@ class TestDirect:
         assert t.ever_suspect() == set()
 
     def test_a_program_fault_on_many_gpus_is_no_hardware(self):
-        t = self.with_xid(lambda k, n, g: 43 if n in {"gpu001", "gpu002", "gpu003", "gpu004"} and k >= ONSET else None)
+        t = self.with_xid(
+            lambda k, n, g: 43 if n in {"gpu001", "gpu002", "gpu003", "gpu004"} and k >= ONSET else None
+        )
         t.run(ONSET + 20)
         assert t.ever_suspect() == set()
 
@@ -246,7 +265,9 @@ class TestDirect:
         t.run(80)
         assert t.ever_suspect() == set()
         t = cluster()
-        t.add(gpu_gauge(t, name, 0, 0, lambda k, n, g: float(max(0, k - ONSET)) if (n, g) == (BAD, 0) else 0.0))
+        t.add(
+            gpu_gauge(t, name, 0, 0, lambda k, n, g: float(max(0, k - ONSET)) if (n, g) == (BAD, 0) else 0.0)
+        )
         assert suspects(t.run(ONSET + 8)) == [BAD]
 
 
@@ -355,7 +376,11 @@ def test_evaluation_times_must_go_forward():
 def test_a_snapshot_carries_habits_incidents_and_expectations_over_a_restart():
     def build():
         t = cluster()
-        t.add(gpu_gauge(t, TEMP, 60, 0.7, lambda k, n, g: 74 + t.rng.normal() if (n, g) == ("gpu002", 3) else None))
+        t.add(
+            gpu_gauge(
+                t, TEMP, 60, 0.7, lambda k, n, g: 74 + t.rng.normal() if (n, g) == ("gpu002", 3) else None
+            )
+        )
         t.add(tasks(t, lambda k, n: 869 if n == BAD and k >= ONSET else None))
         return t
 
@@ -399,5 +424,19 @@ def test_names_to_fetch_cover_the_catalog_and_identity():
     names = cluster().pipeline.names()
     assert "node_uname_info" in names
     assert {spec.name for spec in CATALOG.specs} <= set(names)
-    assert STEP == cluster().pipeline.parameters.step_s
+    assert cluster().pipeline.parameters.step_s == STEP
     assert node_labels("a")["job"] == "node"
+
+
+def test_an_incident_of_a_node_that_never_comes_back_ends_after_a_day():
+    t = cluster()
+    t.add(tasks(t))
+    lost = Incident(
+        "old001@1", "old001", "suspect", t.at(0) - 60, suspect_at=t.at(0), last_evidence_at=t.at(0)
+    )
+    t.pipeline.restore(None, [lost])
+    assert [i.node for i in t.run(5).incidents] == ["old001"]
+    t.tick += 2881
+    cleared = [x for x in t.run(1).transitions if x.node == "old001"]
+    assert [x.after for x in cleared] == ["cleared"]
+    assert t.run(1).incidents == ()

@@ -32,6 +32,9 @@ MAX_EVIDENCE = 20
 PER_METRIC = 2
 """Pieces of peer evidence that a metric with roles (NFS operations, interfaces) gives at most."""
 
+FORGET_S = 86_400.0
+"""Series and nodes gone for longer than this are no longer expected."""
+
 SHOW_FROM = 0.5
 """Nodes with less evidence than this get none built."""
 
@@ -199,7 +202,17 @@ def step_incidents(
             open_incidents.pop(name, None)
         else:
             open_incidents[name] = incident
-    shown.extend(incident for name, incident in open_incidents.items() if name not in number_of)
+    for name in sorted(open_incidents.keys() - number_of.keys()):
+        # Known from before a restart, and not one series of it has come since.
+        unseen = life.Observation(known=False, gone=ev.at - open_incidents[name].last_evidence_at > FORGET_S)
+        incident, made = life.step(
+            name, open_incidents[name], unseen, at=ev.at, dt=ev.dt, clear_after_s=clear_after_s
+        )
+        transitions.extend(made)
+        if incident is not None:
+            shown.append(incident)
+            if incident.state == life.CLEARED:
+                del open_incidents[name]
     return shown, transitions, told
 
 
