@@ -380,3 +380,11 @@ def test_misses_and_false_alarms_come_first_in_the_report(tmp_path: Path) -> Non
     assert [*order, text.index("<summary>a_found")] == sorted([*order, text.index("<summary>a_found")])
     assert "its node was not flagged" in text
     assert "a fault of another node" in text
+
+
+def test_json_to_standard_output_is_alone_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_case(tmp_path / "hot")
+    assert evaluate_command([tmp_path], HIT, Options(json_file=Path("-"), n_jobs=1)) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["origins"][0]["found"] == 1
+    assert "1 cases evaluated" in printed.err

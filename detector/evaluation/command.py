@@ -15,6 +15,7 @@ Exit codes
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -171,7 +172,7 @@ def unmet_requirements(summary: Summary, options: Options) -> list[str]:
 
 def _write(file: Path, text: str, screen: Console) -> None:
     if str(file) == "-":
-        Console(soft_wrap=True, highlight=False, markup=False).file.write(text)
+        sys.stdout.write(text)
         return
     part = file.with_name(f".{file.name}.part")
     try:
