@@ -54,7 +54,7 @@ def feed(index, samples, *, at, state=None, stale=90.0):
     state = state or SeriesState()
     spec_arrays(state, index)
     series = np.array([s for s, _, _ in samples], dtype=np.int32)
-    ts = np.array([int(t * 1000) for _, t, _ in samples], dtype=np.int64)
+    ts = np.array([round(t * 1000) for _, t, _ in samples], dtype=np.int64)
     values = np.array([v for _, _, v in samples], dtype=float)
     first = take_in(state, series, ts, values, max_gap_ms=150_000)
     return state, cell_values(state, index, first, at=at, stale_after_s=stale)
