@@ -19,6 +19,7 @@ from simulator.physics_gpu import GpuPhysics, IbPhysics
 from simulator.physics_host import HostPhysics, InterfacePhysics
 from simulator.physics_nfs import NfsPhysics
 from simulator.physics_targets import TargetPhysics
+from simulator.shapes import shaped
 from simulator.tables import all_columns
 from simulator.tables.runtime import UNAME
 from simulator.topology import EXPORTERS, N_GPUS, PARTS, SCRAPE, gpu_all_smi, target_labels
@@ -118,6 +119,14 @@ class Cluster:
         """What the job is doing as of the newest tick."""
         return self._mode
 
+    @property
+    def blocks(self) -> list[tuple[int, tuple[int, int, int]]]:
+        """First series of each block, and its shape: metrics (with roles), nodes, parts."""
+        return [
+            (start, (block.shape[0], block.shape[1], block.shape[2]))
+            for start, block in zip(self._starts, self._blocks, strict=True)
+        ]
+
     def tick(self, at: float) -> tuple[Floats, Int64s]:
         """Scrape every target once and return all samples.
 
@@ -178,7 +187,8 @@ class Cluster:
         for fault in self.faults:
             if at >= fault.onset:
                 node, part = self._index[fault.node], part_index(fault.part)
-                KINDS[fault.kind](mods, fault, node, part, at - fault.onset, at < fault.end)
+                now, active = shaped(fault, at)
+                KINDS[fault.kind](mods, now, node, part, at - fault.onset, active)
         for event in self.events:
             if event.onset <= at < event.end:
                 EVENTS[event.kind](mods, event)

@@ -47,6 +47,8 @@ class ClusterConfig:
         Time after which a stalled job is killed and all its nodes fall idle.
     gives_xid_zero
         True when an XID series with value 0 exists from the start, as older exporters do.
+    node_spread
+        Size of the nodes' persistent differences (heat, efficiency, traffic), 1 is usual.
     """
 
     train_nodes: int = 60
@@ -65,6 +67,7 @@ class ClusterConfig:
     ib_bytes_per_s: float = 9.0e9
     watchdog_s: float = 1800.0
     gives_xid_zero: bool = True
+    node_spread: float = 1.0
 
     def __post_init__(self) -> None:
         if self.train_nodes < 1 or self.spares < 0:

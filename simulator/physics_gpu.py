@@ -32,12 +32,14 @@ class GpuPhysics:
     """
 
     def __init__(self, config: ClusterConfig, rng: np.random.Generator) -> None:
-        n = config.n_nodes
+        n, spread = config.n_nodes, config.node_spread
         self._rng = rng
-        self._efficiency = 1 + 0.015 * rng.standard_normal((n, N_GPUS))
-        self._heat = SLOT_HEAT + 0.8 * rng.standard_normal((n, N_GPUS)) + column(rng.normal(0, 0.9, n))
+        self._efficiency = 1 + 0.015 * spread * rng.standard_normal((n, N_GPUS))
+        self._heat = SLOT_HEAT + spread * (
+            0.8 * rng.standard_normal((n, N_GPUS)) + column(rng.normal(0, 0.9, n))
+        )
         self._memory = 1 + 0.002 * rng.standard_normal((n, N_GPUS))
-        self._clock_offset = 8 * rng.standard_normal((n, N_GPUS))
+        self._clock_offset = 8 * spread * rng.standard_normal((n, N_GPUS))
         self._remapped = rng.poisson(0.3, (n, N_GPUS)).astype(float)
         self._temp = 40 + self._heat
         self._mem_temp = 44 + self._heat
@@ -126,7 +128,7 @@ class IbPhysics:
         n = config.n_nodes
         self._rng = rng
         self._base = config.ib_bytes_per_s
-        self._spread = 1 + 0.012 * rng.standard_normal((n, N_IB + 1))
+        self._spread = 1 + 0.012 * config.node_spread * rng.standard_normal((n, N_IB + 1))
         self._drift = Drift((n, N_IB + 1), 900.0, rng)
 
     def drivers(self, m: Moment, storage_rx: Floats, storage_tx: Floats) -> Drivers:

@@ -28,20 +28,20 @@ class HostPhysics:
     """
 
     def __init__(self, config: ClusterConfig, rng: np.random.Generator, start: float) -> None:
-        n = config.n_nodes
+        n, spread = config.n_nodes, config.node_spread
         self._config, self._rng = config, rng
-        self._cpu_factor = column(1 + 0.03 * rng.standard_normal(n))
+        self._cpu_factor = column(1 + 0.03 * spread * rng.standard_normal(n))
         self._cpu_noise = Drift((n, 1), 120.0, rng)
         self._loads = {minutes: np.full((n, 1), 2.0) for minutes in (1, 5, 15)}
         member = column((np.arange(n) < config.train_nodes).astype(float))
-        self._anon = 18 * GIB * (1 + 0.04 * rng.standard_normal((n, 1)))
+        self._anon = 18 * GIB * (1 + 0.04 * spread * rng.standard_normal((n, 1)))
         self._job_anon = 352 * GIB * (1 + 0.012 * rng.standard_normal((n, 1)))
         self._cache = (40 + member * rng.uniform(420, 780, (n, 1))) * GIB
         self._memory_noise = Drift((n, 2), 400.0, rng)
         self._slab = (9 + 5 * rng.random((n, 1))) * GIB
         self._disk_free = rng.uniform(0.55, 0.8, (n, 5)) * np.array([1.7e12, 28e12, 2.1e11, 0, 0])
         self._cpu_temp = np.full((n, 4), 45.0)
-        self._temp_offset = rng.normal(0, 1.5, (n, 4))
+        self._temp_offset = spread * rng.normal(0, 1.5, (n, 4))
         self._clock = rng.normal(0, 4e-5, (n, 1))
         self._clock_noise = Drift((n, 1), 300.0, rng)
         self._tasks = column(np.rint(rng.uniform(45.2, 48.8, n)))

@@ -18,6 +18,7 @@ from simulator.cluster import Cluster
 from simulator.faults import KINDS, Fault, GroupEvent, part_index
 from simulator.recording import write_case
 from simulator.scenarios import SCENARIOS, gpu068
+from simulator.shapes import shaped
 from tests.simulated import SMALL, STEP, Run, fault, small_run
 
 
@@ -70,6 +71,25 @@ EFFECTS: list[tuple[str, str, Callable[[Run], bool]]] = [
     ),
     ("gpu_lost", "gpu 5", lambda r: r.of(XIDS, "gpu003", err_code="79")[-1, 0] == 79),
     ("ecc_xid", "gpu 5", lambda r: r.of(UNCORRECTED, "gpu003")[-1, 5] > 0),
+    (
+        "remap_growth",
+        "gpu 5",
+        lambda r: (
+            r.of("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "gpu003")[-1, 5]
+            > 3 + r.of("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "gpu003")[0, 5]
+        ),
+    ),
+    ("remap_growth", "gpu 5", lambda r: not r.of(XIDS, "gpu003").any()),
+    (
+        "pcie_replay",
+        "gpu 5",
+        lambda r: np.ptp(r.of("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "gpu003")[:, 5]) > 10,
+    ),
+    ("nvlink_slow", "gpu 5", lambda r: ratio(r, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gpu003", 5) < 0.6),
+    ("nvlink_slow", "gpu 5", lambda r: not r.of(XIDS, "gpu003").any()),
+    ("tcp_loss", "", lambda r: ratio(r, "node_netstat_Tcp_RetransSegs", "gpu003", rate=True) > 5),
+    ("cuda_error", "", lambda r: r.of("DCGM_FI_DEV_GPU_UTIL", "gpu003")[-1].max() < 5),
+    ("cuda_error", "", lambda r: r.of("DCGM_FI_DEV_GPU_UTIL", "gpu002")[-1].min() == 100),
     ("nvlink_xid", "gpu 5", lambda r: r.of("backendai_async_task_count", "gpu003")[-1, 0] > 500),
     ("nvlink_xid", "gpu 5", lambda r: r.of("DCGM_FI_DEV_GPU_UTIL", "gpu002")[-1].min() == 100),
     ("nvlink_xid", "gpu 5", lambda r: ratio(r, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gpu002") < 0.01),
@@ -94,6 +114,17 @@ class TestFaults:
         n = len(sound.cluster.series)
         np.testing.assert_array_equal(faulty.values[:, :n], sound.values)
         assert np.isnan(faulty.values[:, n:]).all()
+
+    def test_a_ramp_grows_and_a_flapping_fault_comes_and_goes(self) -> None:
+        onset = SMALL.start
+        ramp = Fault("nic_slow", "gpu003", onset, onset + 3600, options={"shape": "ramp", "ramp_s": 600.0})
+        flap = Fault("nic_slow", "gpu003", onset, onset + 3600, options={"shape": "flap", "period_s": 300.0})
+        assert [shaped(ramp, onset + t)[0].severity for t in (0, 300, 900)] == [0.0, 0.5, 1.0]
+        assert [shaped(flap, onset + t)[1] for t in (0, 120, 180, 299, 300, 3600)] == [
+            True, True, False, False, True, False,
+        ]  # fmt: skip
+        with pytest.raises(ValueError, match="shape of fault nic_slow must be one of step, ramp, flap"):
+            shaped(Fault("nic_slow", "gpu003", onset, onset + 1, options={"shape": "saw"}), onset)
 
     def test_a_subtle_fault_is_smaller_than_a_drastic_one(self) -> None:
         levels = [
