@@ -209,13 +209,16 @@ class Pipeline:
 
     def _count_appearances(self, cells: CellValues, first: NDArray[np.int64]) -> None:
         """Count the first value of a labelled error counter as a rise: it exists since its first event."""
-        for series in first.tolist():
-            cell = int(self.interner.component_cell[self.interner.series_component[series]])
-            if cell < 0:
-                continue
-            spec = self.interner.signals[self.interner.cell_signal[cell]].spec
-            if spec.kind is Kind.ERROR_COUNTER and spec.sum_over and self.memory.exporter_known()[cell]:
-                cells.rise[cell] += self.memory.series.last_value[series]
+        if not len(first):
+            return
+        index = self.interner
+        specs = [signal.spec for signal in index.signals]
+        counted = np.array([s.kind is Kind.ERROR_COUNTER and bool(s.sum_over) for s in specs], dtype=bool)
+        cell = index.component_cell[index.series_component[first]]
+        placed = cell >= 0
+        first, cell = first[placed], cell[placed]
+        chosen = counted[index.cell_signal[cell]] & self.memory.exporter_known()[cell]
+        np.add.at(cells.rise, cell[chosen], self.memory.series.last_value[first[chosen]])
 
     def _choose_pools(self, cells: CellValues, at: float) -> None:
         index = self.interner

@@ -109,17 +109,17 @@ class Presence:
         self.n_fresh = grow(self.n_fresh, size, 0)  # type: ignore[assignment]
         self.last_s = grow(self.last_s, size, 0.0)  # type: ignore[assignment]
         exporter, exporter_of, unit = [], [], []
-        for s in index.cell_signal[start:size].tolist():
-            signal = index.signals[s]
+        for signal in index.signals:
             if signal.spec.exporter not in self.exporters:
                 self.exporters.append(signal.spec.exporter)
             exporter_of.append(self.exporters.index(signal.spec.exporter))
             ignored = signal.per_node or signal.spec.exporter == SCRAPE or signal.spec.sum_over
             exporter.append(-1 if ignored else exporter_of[-1])
             unit.append(PART_UNITS.index(signal.spec.unit) if signal.spec.unit in PART_UNITS else -1)
-        self.exporter = np.concatenate([self.exporter, np.array(exporter, dtype=np.int64)])
-        self.exporter_of = np.concatenate([self.exporter_of, np.array(exporter_of, dtype=np.int64)])
-        self.unit = np.concatenate([self.unit, np.array(unit, dtype=np.int64)])
+        new = index.cell_signal[start:size]
+        self.exporter = np.concatenate([self.exporter, np.array(exporter, dtype=np.int64)[new]])
+        self.exporter_of = np.concatenate([self.exporter_of, np.array(exporter_of, dtype=np.int64)[new]])
+        self.unit = np.concatenate([self.unit, np.array(unit, dtype=np.int64)[new]])
 
     def see(self, fresh: BoolArray, at: float) -> None:
         """Note which cells are fresh now."""

@@ -100,16 +100,19 @@ def _extend(state: DirectState, index: SeriesIndex, restored: Recall) -> None:
     rules: list[int] = []
     metrics: list[int] = []
     by_rule: dict[int, tuple[FaultRule, list[int]]] = {}
-    for cell in range(start, size):
-        signal = index.signals[index.cell_signal[cell]]
-        if signal.spec.fault is not None and not signal.per_node:
-            if signal.spec.fault.on == "value":
-                by_rule.setdefault(id(signal.spec.fault), (signal.spec.fault, []))[1].append(
-                    len(state.cells) + len(new)
-                )
-            new.append(cell)
-            rules.append(_RULES[signal.spec.fault.on])
-            metrics.append(state.metric_ids.setdefault(signal.spec.name, len(state.metric_ids)))
+    cell_signal = index.cell_signal[start:size]
+    is_direct = np.array([s.spec.fault is not None and not s.per_node for s in index.signals], dtype=bool)
+    found = np.flatnonzero(is_direct[cell_signal])
+    for cell, s in zip((found + start).tolist(), cell_signal[found].tolist(), strict=True):
+        spec = index.signals[s].spec
+        if spec.fault is None:
+            continue
+        if spec.fault.on == "value":
+            rule = by_rule.setdefault(id(spec.fault), (spec.fault, []))
+            rule[1].append(len(state.cells) + len(new))
+        new.append(cell)
+        rules.append(_RULES[spec.fault.on])
+        metrics.append(state.metric_ids.setdefault(spec.name, len(state.metric_ids)))
     if not new:
         return
     state.value_rules.extend((rule, np.array(members, dtype=np.int64)) for rule, members in by_rule.values())

@@ -89,9 +89,8 @@ def spec_arrays(state: SeriesState, index: SeriesIndex) -> None:
         setattr(state, name, grow(getattr(state, name), size, fill))
     components = index.series_component[start:size]
     cells = index.component_cell[components]
-    specs = [index.signals[s].spec for s in index.cell_signal[cells].tolist()]
-    constants = {id(spec): _constants(spec) for spec in specs}
-    table = np.array([constants[id(spec)] for spec in specs])
+    by_signal = np.array([_constants(signal.spec) for signal in index.signals])
+    table = by_signal[index.cell_signal[cells]]
     state.is_counter = np.concatenate([state.is_counter, table[:, 0].astype(bool)])
     state.wrap = np.concatenate([state.wrap, table[:, 1]])
     state.low = np.concatenate([state.low, table[:, 2]])

@@ -163,17 +163,16 @@ class Memory:
 
     def _extend_weights(self, start: int) -> None:
         weight, sign, target = [], [], []
-        for s in self.index.cell_signal[start:].tolist():
-            spec = self.index.signals[s].spec
+        for spec in (signal.spec for signal in self.index.signals):
             by_rate = spec.fault is not None and spec.fault.on == "rate"
             weight.append(spec.weight if spec.kind in (Kind.GAUGE, Kind.COUNTER) or by_rate else 0.0)
             sign.append(_SIDE[spec.direction])
             target.append(self.targets.index(spec.target))
-        old = self.weights
+        old, new = self.weights, self.index.cell_signal[start:]
         self.weights = CellWeights(
-            np.concatenate([old.weight, np.array(weight, dtype=np.float64)]),
-            np.concatenate([old.sign, np.array(sign, dtype=np.int8)]),
-            np.concatenate([old.target, np.array(target, dtype=np.int64)]),
+            np.concatenate([old.weight, np.array(weight, dtype=np.float64)[new]]),
+            np.concatenate([old.sign, np.array(sign, dtype=np.int8)[new]]),
+            np.concatenate([old.target, np.array(target, dtype=np.int64)[new]]),
             len(self.targets),
         )
 
