@@ -39,10 +39,10 @@ def naive_mean_distances(window):
 
 
 def naive_rates(samples, max_gap_s):
-    """samples: [(t seconds, value)] of one counter; rate after each sample, None for unknown."""
+    """samples: [(t seconds of whole ms, value)] of one counter; rate after each sample, None for unknown."""
     rates = [None]
     for (t0, v0), (t1, v1) in itertools.pairwise(samples):
-        if t1 - t0 > max_gap_s or v1 < v0:
+        if round(t1 - t0, 3) > max_gap_s or v1 < v0:
             rates.append(None)
         else:
             rates.append((v1 - v0) / (t1 - t0))
