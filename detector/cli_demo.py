@@ -38,7 +38,7 @@ class Announcer:
         self._say(f"Oddnode answers on {url}")
         self._say(f"  suspects   curl -s {url}/v1/suspects")
         self._say(f"  all nodes  curl -s {url}/v1/nodes")
-        self._say(f"  API        {url}/docs")
+        self._say(f"  API        {url}/openapi.json")
         self._say("Playing the recording; Ctrl-C ends.")
 
     def published(self, outcome: Outcome) -> None:
