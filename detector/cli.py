@@ -21,6 +21,7 @@ from rich.table import Table
 from detector.app import serve as run_service
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
 from detector.cli_demo import demo
+from detector.cli_evaluate import evaluate
 from detector.errors import OddnodeError
 from detector.pipeline import IDENTITY_METRICS
 from detector.record import CaseDetails
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.add_typer(catalog_app, name="catalog")
 app.command()(demo)
+app.command()(evaluate)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
 
