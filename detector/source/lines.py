@@ -136,12 +136,12 @@ class LineDecoder:
 
     def _flat_times(self, rows: Sequence[_AnyLine]) -> tuple[Int32Array, Int64Array]:
         if not self._shares_times:
-            lists = [cast(list[int], row.timestamps) for row in rows]
+            lists = [row.timestamps for row in cast(Sequence[_Line], rows)]
             counts = np.fromiter(map(len, lists), dtype=np.int32, count=len(rows))
             return counts, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(counts.sum()))
         if len(self._time_lists) > MAX_TIME_LISTS:
             self._time_lists.clear()
-        arrays = [self._times(bytes(cast(msgspec.Raw, row.timestamps))) for row in rows]
+        arrays = [self._times(bytes(row.timestamps)) for row in cast(Sequence[_SharedTimesLine], rows)]
         counts = np.fromiter(map(len, arrays), dtype=np.int32, count=len(rows))
         return counts, concatenate(arrays, np.int64)
 

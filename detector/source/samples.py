@@ -15,6 +15,7 @@ import numpy as np
 
 from detector.errors import SourceDecode
 from detector.source.base import Batch, Interner
+from detector.source.gc_pause import gc_pause
 from detector.source.lines import (
     NOT_COMPARED,
     Block,
@@ -254,7 +255,8 @@ class Part:
             When a line isn't what it should be, or there are too many.
         """
         begun = time.perf_counter()
-        decoded, n_lines = self._decoder.decode(block, self._collector.codes, self.n_lines + 1)
+        with gc_pause():
+            decoded, n_lines = self._decoder.decode(block, self._collector.codes, self.n_lines + 1)
         self._append(decoded, n_lines)
         self.decode_s += time.perf_counter() - begun
 
