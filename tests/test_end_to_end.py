@@ -57,9 +57,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     folder = tmp_path_factory.mktemp("planted")
     with ExitStack() as stack:
         vm = stack.enter_context(servers.victoria_metrics(folder / "vm"))
-        cluster = reference_cluster(
-            "nvlink_xid", "gpu017", "gpu 3", history_s=HISTORY_S, age_s=SINCE_ONSET_S
-        )
+        cluster = reference_cluster("nvlink_xid", "gpu017", "gpu 3", history_s=HISTORY_S, age_s=SINCE_ONSET_S)
         onset = cluster.faults[0].onset
         feeder = Feeder(vm.url, cluster)
         fed_to = onset + SINCE_ONSET_S
