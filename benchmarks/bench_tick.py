@@ -19,6 +19,7 @@ from benchmarks.database import (
     make_visible,
     metric_names,
     tick_range_ms,
+    version,
 )
 from benchmarks.report import Row
 from simulator.cluster import Cluster
@@ -78,10 +79,11 @@ class ReferenceTick:
     def __init__(self, config: ClusterConfig, rounds: Rounds) -> None:
         self._config, self._rounds = config, rounds
         self._names = metric_names()
+        self._database = ""
         self._curl: list[float] = []
         self._ticks: list[Mapping[str, Any]] = []
         self._decode: list[float] = []
-        self._pandas: dict[str, list[float]] = {"raw": [], "instant": []}
+        self._pandas: dict[str, list[dict[str, Any]]] = {"raw": [], "instant": []}
 
     def rows(self) -> list[Row]:
         """Measure and return the table."""
@@ -91,6 +93,7 @@ class ReferenceTick:
             feeder = Feeder(server.url, cluster)
             feeder.load(config.start, config.start + (rounds.history - 1) * config.step_s)
             make_visible(server)
+            self._database = version(server)
             first = self._ask(oddnode, "tick", rounds.history - 1)
             with Child("benchmarks.pandas_child", server.url) as pandas:
                 for k in range(rounds.warm + rounds.steady):
@@ -115,7 +118,7 @@ class ReferenceTick:
         self._decode.append(self._ask(oddnode, "decode", tick)["decode_s"])
         if self._rounds.pandas and measured % self._rounds.pandas == 0:
             for kind, found in self._pandas.items():
-                found.append(self._ask(pandas, kind, tick)["total_s"])
+                found.append(self._ask(pandas, kind, tick))
 
     def _ask(self, child: Child, what: str, tick: int) -> dict[str, Any]:
         start_ms, end_ms = tick_range_ms(self._config, tick)
@@ -134,7 +137,7 @@ class ReferenceTick:
             Row("- grouping: samples to cells, pools", shape, _stage(ticks, "grouping_s")),
             Row("- scoring, incidents, verdicts", shape, _stage(ticks, "scoring_s")),
             Row("- processor time of Oddnode", shape, _stage(ticks, "cpu_s")),
-            Row("curl of the same selection to /dev/null", f"{mb:.0f} MB", f"{curl:.2f} s"),
+            Row("curl of the same selection to /dev/null", f"{mb:.0f} MB, {self._database}", f"{curl:.2f} s"),
             Row("tick / curl, median of pairs", shape, f"{to_curl:.2f}", f"<= {RATIO_TO_CURL:g}"),
             Row("first tick, every label set new", shape, f"{first['total_s']:.2f} s"),
             Row("- of it: parsing and placing label sets", shape, f"{first['index_s']:.2f} s"),
@@ -144,12 +147,18 @@ class ReferenceTick:
             "raw": "pandas, raw samples by range selector",
             "instant": "pandas, rates computed by the database",
         }
+        cpu_s = median(t["cpu_s"] for t in ticks)
         for kind, found in self._pandas.items():
             if found:
-                slow = median(found)
-                rows.append(Row(texts[kind], f"{len(found)} ticks", f"{slow:.1f} s"))
+                slow, own = (median(t[key] for t in found) for key in ("total_s", "cpu_s"))
+                n_ticks = f"{found[-1]['n_series']} series, {len(found)} ticks"
                 target = f">= {RATIO_TO_PANDAS:g}" if kind == "raw" else ""
-                rows.append(Row("- this / tick of Oddnode", shape, f"{slow / tick_s:.1f}", target))
+                rows += [
+                    Row(texts[kind], n_ticks, f"{slow:.1f} s"),
+                    Row("- this / tick of Oddnode", n_ticks, f"{slow / tick_s:.1f}", target),
+                    Row("- this / curl, the bound of the ratio above", n_ticks, f"{slow / curl:.1f}"),
+                    Row("- processor time of the process / Oddnode's", n_ticks, f"{own / cpu_s:.1f}"),
+                ]
         return rows
 
 

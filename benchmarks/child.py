@@ -31,6 +31,9 @@ class Child:
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        if self._process.stdin is None or self._process.stdout is None:
+            raise OSError("no pipes to the benchmark's child process")
+        self._to, self._from = self._process.stdin, self._process.stdout
 
     def ask(self, **what: Any) -> dict[str, Any]:
         """Send one command and return its answer.
@@ -40,10 +43,9 @@ class Child:
         RuntimeError
             When the child ended instead of answering.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        self._to.write(json.dumps(what) + "\n")
+        self._to.flush()
+        line = self._from.readline()
         if not line:
             raise RuntimeError(f"the benchmark's child process ended with status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
@@ -55,9 +57,8 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
+        self._to.close()
+        self._from.close()
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlencode
+
+import urllib3
 
 from detector.pipeline import Pipeline
 from detector.source.selector import selectors
@@ -37,6 +40,13 @@ def make_visible(server: servers.Server) -> None:
     """Let queries see all that was imported."""
     if not servers.answers(server.port, "/internal/force_flush"):
         raise OSError(f"{server.url} does not flush")
+
+
+def version(server: servers.Server) -> str:
+    """Return what the database says of itself."""
+    text = urllib3.request("GET", f"{server.url}/metrics").data.decode()
+    found = re.search(r'vm_app_version\{[^}]*?short_version="([^"]*)"', text)
+    return f"VictoriaMetrics {found[1]}" if found else "VictoriaMetrics"
 
 
 def fill(server: servers.Server, config: ClusterConfig, n_ticks: int, shard: int = 125) -> int:

@@ -40,10 +40,10 @@ class PandasChild:
         self._threshold = Parameters().z_threshold
 
     def __call__(self, told: Told) -> dict[str, Any]:
-        """Answer one command: ``raw`` (newest samples, rates made here) or ``instant`` (rates from the database)."""
+        """Answer one command: ``raw`` (samples, rates made here) or ``instant`` (rates from the database)."""
         at = f"{int(told['end_ms']) / 1000:.3f}"
         newest = self._newest if told["do"] == "raw" else self._instant
-        begun = time.perf_counter()
+        begun, begun_cpu = time.perf_counter(), time.process_time()
         scored = []
         for name, spec in self._catalog.by_name.items():
             frame = newest(name, spec.kind in COUNTERS, at)
@@ -53,6 +53,7 @@ class PandasChild:
         deviating = found[found["z"].abs() > self._threshold].groupby("node").size().nlargest(5)
         return {
             "total_s": time.perf_counter() - begun,
+            "cpu_s": time.process_time() - begun_cpu,
             "n_series": len(found),
             "top": {str(k): int(v) for k, v in deviating.items()},
             "peak_mib": peak_rss_mib(),
@@ -68,7 +69,8 @@ class PandasChild:
         if is_counter:
             rate = series["value"].diff() / series["timestamp"].diff()
             frame["value"] = rate.where(rate >= 0)
-        return frame[series.cumcount(ascending=False) == 0]
+        newest: pd.DataFrame = frame[series.cumcount(ascending=False) == 0]
+        return newest
 
     def _instant(self, name: str, is_counter: bool, at: str) -> pd.DataFrame | None:
         query = f"rate({name}[1m]) keep_metric_names" if is_counter else name

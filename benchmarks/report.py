@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 PAGE = Path(__file__).with_name("RESULTS.md")
@@ -49,10 +50,9 @@ def machine() -> str:
             model = line.partition(":")[2].strip()
             break
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    load = os.getloadavg()[0]
     return (
         f"{os.cpu_count()} x {model}, {memory:.0f} GiB, Python {platform.python_version()}, "
-        f"{_first_line('victoria-metrics', '-version') or 'no VictoriaMetrics'}; load before the run {load:.1f}"
+        f"numpy {version('numpy')}; load average before the run {os.getloadavg()[0]:.1f}"
     )
 
 

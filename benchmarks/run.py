@@ -23,17 +23,20 @@ NAMES = {"tick": "Reference tick", "scale": "Scale", "replay": "Replay", "core":
 TEXTS = {
     "tick": """\
 A VictoriaMetrics in a folder of its own on the same processors is fed tick by tick by the simulator; for
-every tick, Oddnode (one warm process: newest 30 s of samples, grouping, scores, verdicts) and `curl -s -o
-/dev/null` of the very same `match[]`, start and end to `/api/v1/export` take turns in going first. Figures are
-medians, the ratio is the median of the ratios of these pairs. Each contestant is a process of its own. What
-is fetched is decoded while the rest arrives and while the database works, so fetch contains most of decode.
+every tick, Oddnode (one warm process: newest 30 s of samples, grouping, scores, verdicts) and curl to
+`/dev/null`, POSTing the very same `match[]`, start and end to `/api/v1/export`, take turns in going first.
+Figures are medians, the ratio is the median of the ratios of these pairs. Each contestant is a process of its
+own. What is fetched is decoded while the rest arrives and while the database works on the same processors, so
+fetch contains decode.
 
-`reduce_mem_usage=1` would make the export about three times faster and is not used, neither by Oddnode nor by
+`reduce_mem_usage=1` would make the export several times faster and is not used, neither by Oddnode nor by
 this curl: VictoriaMetrics 1.79 then now and then gives one series the samples of another.
 
 The yardstick in pandas (`pandas_child.py`) does less: per metric one query, a data frame by
-prometheus-api-client, rates, a robust z-score by `groupby`; no incidents, habits, absence or pools. The
-database's own share of a tick (see curl) is the same for both and bounds what this ratio can be.""",
+prometheus-api-client, rates, a robust z-score by `groupby`; no incidents, habits, absence or pools. What the
+database alone needs (see curl) is part of Oddnode's tick and bounds this ratio: a tick that took no longer
+than curl would still be only (pandas / curl) times faster. The processor time of the two processes leaves the
+database out.""",
     "scale": """\
 The same per-node shape at several sizes; all samples are in the database before the first tick.""",
     "replay": """\

@@ -1,0 +1,106 @@
+"""Every benchmark runs on a tiny shape and says what it should; nothing here is timed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.bench_core import core_rows
+from benchmarks.bench_replay import replay_rows
+from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
+from benchmarks.child import Child, peak_rss_mib
+from benchmarks.report import Row
+from benchmarks.run import TEXTS, main
+from simulator.config import ClusterConfig
+from simulator.metric_sets import select
+
+TINY = ClusterConfig(
+    train_nodes=4,
+    spares=1,
+    cpus=2,
+    warm_up_s=60.0,
+    metrics=select("DCGM_", "node_load1", "up", "backendai_cpu"),
+)
+FEW = Rounds(history=3, warm=1, steady=2, pandas=2)
+
+
+def figures(rows: list[Row]) -> dict[str, str]:
+    """Figures by name; every one of them has a number or a name in it."""
+    assert all(row.name and row.figure for row in rows)
+    return {row.name: row.figure for row in rows}
+
+
+def number(figure: str) -> float:
+    found = re.match(r"-?[\d.]+", figure)
+    assert found, figure
+    return float(found[0])
+
+
+@pytest.mark.server
+def test_the_tick_is_measured_against_curl_and_pandas() -> None:
+    rows = ReferenceTick(TINY, FEW).rows()
+    told = figures(rows)
+    for name in (
+        "steady tick, fetch to verdict",
+        "tick / curl, median of pairs",
+        "peak memory of Oddnode",
+        "pandas, raw samples by range selector",
+        "pandas, rates computed by the database",
+    ):
+        assert number(told[name]) >= 0
+    assert rows[0].shape.startswith("5 nodes, ")
+    assert number(told["peak memory of Oddnode"]) > 10
+    compared = {row.shape.partition(" series")[0] for row in rows if row.name.startswith("pandas")}
+    assert {int(n) > 100 for n in compared} == {True}, "the yardstick must have scored the same cluster"
+
+
+@pytest.mark.server
+def test_sizes_are_filled_in_shards_and_compared_whole() -> None:
+    rows = scale_rows({"tiny": TINY}, FEW)
+    assert number(figures(rows)["steady tick"]) > 0
+    assert "tiny: 5 nodes x 2 processors, " in rows[0].shape
+
+
+def test_a_recording_is_replayed_and_the_faulty_node_looked_for() -> None:
+    told = figures(replay_rows(TINY, minutes=5, rounds=1))
+    assert number(told["- real time / replay"]) > 0
+    assert "- flagged (the fault is on gpu002)" in told
+
+
+def test_evaluation_alone() -> None:
+    told = figures(core_rows([(4, 2)], ticks=1))
+    assert number(told["evaluate, steady"]) > 0
+    assert number(told["label sets parsed and placed"]) > 0
+
+
+def test_a_child_that_dies_is_an_error() -> None:
+    with Child("benchmarks.core_child") as child, pytest.raises(RuntimeError, match="ended with status"):
+        child.ask(nodes="many", cpus=2, ticks=1)
+
+
+def test_peak_memory_is_this_process_own() -> None:
+    script = (
+        "from benchmarks.child import peak_rss_mib as peak\n"
+        "before, held = peak(), bytearray(b'x') * 2**26\n"
+        "print(peak() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert 60 < float(done.stdout) < 70
+    assert peak_rss_mib() > 10
+
+
+def test_a_run_writes_a_page_that_names_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    assert main(["core", "--quick", "--output", str(page)]) == 0
+    text = page.read_text()
+    assert "| evaluate, steady | 5 nodes" in text
+    assert TEXTS["core"] in text
+    for head in ("- machine: ", "- date: ", "- commit: ", "- command: "):
+        assert head in text
+    assert report.table([Row("a", "b", "c", "d")]).splitlines()[-1] == "| a | b | c | d |"
+    assert "evaluate, steady" in capsys.readouterr().out
