@@ -18,6 +18,9 @@ FloatArray = NDArray[np.float64]
 WARM_UP_SAMPLES = 20
 """Samples after which an offset counts as known; before that a member is not judged by its peers."""
 
+HABIT_SAMPLES = 120
+"""A habit is the mean of at least about this many samples, however far apart they are."""
+
 CLIP = 3.0
 """Residuals are clipped to this many spreads before they are learnt."""
 
@@ -76,7 +79,7 @@ class Habit:
         if not len(chosen):
             return
         n = self.n_seen[chosen]
-        rate = np.maximum(1.0 / (n + 1.0), min(1.0, dt / habit_s))
+        rate = np.maximum(1.0 / (n + 1.0), min(1.0 / HABIT_SAMPLES, dt / habit_s))
         residual = z[chosen] - self.offset[chosen]
         warm = n < WARM_UP_SAMPLES
         limit = np.where(warm, np.inf, CLIP * np.maximum(1.0, self.spread[chosen] * ABS_TO_SIGMA))

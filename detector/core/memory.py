@@ -22,6 +22,9 @@ from grouping.model import Direction, Kind
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
+UNKNOWN_TARGET = "Other"
+"""Monitored target of metrics of which only the name is known."""
+
 _SIDE = {Direction.BOTH: 0, Direction.ABOVE: 1, Direction.BELOW: -1}
 
 
@@ -38,7 +41,7 @@ class Memory:
     index
         Numbers and names of series and cells; the arrays grow with it.
     targets
-        Monitored targets in the order of their numbers.
+        Monitored targets in the order of their numbers; grows by metrics without a known target.
     """
 
     index: SeriesIndex
@@ -167,7 +170,11 @@ class Memory:
             by_rate = spec.fault is not None and spec.fault.on == "rate"
             weight.append(spec.weight if spec.kind in (Kind.GAUGE, Kind.COUNTER) or by_rate else 0.0)
             sign.append(_SIDE[spec.direction])
-            target.append(self.targets.index(spec.target))
+            # How unknown metrics hang together is not known either: each stands for itself.
+            name = spec.name if spec.target == UNKNOWN_TARGET else spec.target
+            if name not in self.targets:
+                self.targets.append(name)
+            target.append(self.targets.index(name))
         old, new = self.weights, self.index.cell_signal[start:]
         self.weights = CellWeights(
             np.concatenate([old.weight, np.array(weight, dtype=np.float64)[new]]),

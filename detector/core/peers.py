@@ -27,6 +27,9 @@ TYPICAL_S = 1800.0
 PHASE_S = 600.0
 """Time constant against which a common move of all peers is seen."""
 
+TYPICAL_SAMPLES, PHASE_SAMPLES = 40, 8
+"""... and in samples: with minutes between samples the times above would be forgotten at once."""
+
 PHASE_SHARE = 0.25
 """Share of a common move that is added to the scale: who stays behind scores at most 1 / this."""
 
@@ -224,11 +227,13 @@ def _remember(
     memory.centre[first] = median[first]
     later = judged & ~first
     warm = 1.0 / (memory.n_seen[later] + 1.0)
-    slow = np.maximum(warm, min(1.0, dt / TYPICAL_S))
+    slow = np.maximum(warm, min(1.0 / TYPICAL_SAMPLES, dt / TYPICAL_S))
     memory.typical[later] += slow * (sigma[later] - memory.typical[later])
-    memory.centre[later] += np.maximum(warm, min(1.0, dt / PHASE_S)) * (median[later] - memory.centre[later])
+    memory.centre[later] += np.maximum(warm, min(1.0 / PHASE_SAMPLES, dt / PHASE_S)) * (
+        median[later] - memory.centre[later]
+    )
     known = judged & np.isfinite(excess)
-    rate = np.maximum(1.0 / (memory.n_seen[known] + 1.0), min(1.0, dt / TYPICAL_S))
+    rate = np.maximum(1.0 / (memory.n_seen[known] + 1.0), min(1.0 / TYPICAL_SAMPLES, dt / TYPICAL_S))
     memory.tail[known] += rate * (np.clip(excess[known], 1.0, 20.0) - memory.tail[known])
     memory.n_seen[judged] += 1
 
