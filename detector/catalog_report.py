@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from grouping.identity import IdentityRules, NodeIdentity
-from grouping.placement import PlacementRules, Placer
-
 from detector.discover import Draft, Dropped, draft, reject_by_name
 from detector.sampled import Behaviour, Collected, SampledSeries, behaviour, collect
 from detector.source.base import Source
 from grouping.catalog import Catalog
+from grouping.identity import IdentityRules, NodeIdentity
 from grouping.model import Kind, MetricSpec, Refusal
+from grouping.placement import PlacementRules, Placer
 
 MIN_PEERS = 3
 CHUNK_SERIES = 100_000

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
-from grouping.identity import IdentityRules, NodeIdentity
 
 from detector.discover_floors import RELATIVE_FLOOR, Track, draft_floor, rates
 from detector.discover_labels import Meaning, read_labels
 from detector.sampled import Behaviour, SampledSeries, behaviour, by_metric, collect
 from detector.source.base import Source
 from grouping.catalog import Catalog
+from grouping.identity import IdentityRules, NodeIdentity
 from grouping.model import FaultRule, Kind, MetricSpec, Severity
 
 MIN_NODES = 3
