@@ -82,7 +82,9 @@ class OddnodeChild:
         self._pipeline = TimedPipeline(load_catalog())
         self._names = self._pipeline.names()
         self._interner = TimedInterner(self._pipeline.interner)
-        self._source = open_source(SourceOptions(url, kind="victoriametrics", deadline_s=600.0))
+        self._source = open_source(
+            SourceOptions(url, kind="victoriametrics", deadline_s=600.0, read_timeout_s=600.0)
+        )
 
     def __call__(self, told: Told) -> dict[str, Any]:
         """Answer one command: ``tick`` or ``decode``, of a time range."""
