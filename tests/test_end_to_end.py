@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 STEP = 30.0
 BACKFILL_S = 1080.0
 HISTORY_S = 960.0
-"""Shorter than the window, so that the first samples are the same for who reads the database and who replays."""
+"""Shorter than the window: the first samples are the same for the service and for the replay."""
 SINCE_ONSET_S = 360.0
 
 
