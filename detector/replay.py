@@ -14,6 +14,7 @@ from detector.core.parameters import Parameters
 from detector.discover import catalog_for_recording
 from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Outcome
 from detector.pipeline import Pipeline
+from detector.source.base import Source
 from detector.source.incident_file import Recording
 from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import Catalog
@@ -186,7 +187,42 @@ def replay_case(
         pools=pools,
         use_pool=use_pool,
     )
-    result = Replayed(recording.id, notes=notes)
+    try:
+        return play(recording, source, pipeline, notes=notes, progress=progress, watch=watch)
+    finally:
+        source.close()
+
+
+def play(
+    recording: Recording,
+    source: Source,
+    pipeline: Pipeline,
+    *,
+    notes: list[str] | None = None,
+    progress: Progress | None = None,
+    watch: Callable[[Outcome], None] | None = None,
+) -> Replayed:
+    """Run a pipeline over the time of a recording, whatever the samples come from.
+
+    Parameters
+    ----------
+    recording
+        Only its name, its time and its step are used.
+    source
+        Left open.
+    pipeline
+        A fresh one; its state after the last evaluation stays in it.
+    notes
+        What the user should know.
+    progress, watch
+        As in `replay_case`.
+
+    Raises
+    ------
+    SourceError
+        When the source fails.
+    """
+    result = Replayed(recording.id, notes=notes or [])
     names = pipeline.names()
     times = list(grid(recording.start, recording.end, recording.step_s))
     before_ms = int((recording.start - recording.step_s) * 1000) - 1
@@ -211,7 +247,6 @@ def replay_case(
             watch(outcome)
         if progress is not None:
             progress(done, len(times))
-    source.close()
     result.evaluations = len(times)
     result.flags = sorted(seen.values(), key=lambda i: (i.suspect_at or 0.0, i.node))
     result.group_events = list(events.values())
