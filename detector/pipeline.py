@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from detector.core import incidents as life
 from detector.core.absence import AbsenceReport, judge_absence
+from detector.core.completeness import Completeness
 from detector.core.conclusion import FORGET_S, Evaluation, Teller, common_by_name, step_incidents, verdicts
 from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
@@ -19,6 +20,7 @@ from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, 
 from detector.core.memory import Memory
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
+from detector.core.twins import Twins
 from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
 from detector.core.window import Window
 from detector.outcome import DataQuality, Incident, Outcome
@@ -88,6 +90,8 @@ class Pipeline:
         self._targets = sorted({spec.target for spec in catalog.specs})
         self.memory = Memory(self.interner, self._targets)
         self.events = GroupEvents()
+        self.twins = Twins()
+        self.completeness = Completeness()
         self.window = Window(5 * self.n_window)
         self.open: dict[str, Incident] = {}
         self.pools: Pools | None = None
@@ -131,6 +135,7 @@ class Pipeline:
         z[pools.in_grace[self.interner.cell_node]] = np.nan
         self.window.add(at, cells.value, stats, layout)
         deviation = one_sided(self.memory.habit.excess(z), self.memory.weights.sign)
+        deviation = self.twins.settle(self.interner, deviation, p.z_threshold, at=at, dt=dt)
         deviating = self.memory.clock.step(
             deviation, p.z_threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
@@ -332,7 +337,7 @@ class Pipeline:
             incidents=tuple(incidents),
             transitions=tuple(transitions),
             group_events=tuple(events),
-            data_quality=(*ev.absence.quality, *self._identity_findings(ev.at, batch)),
+            data_quality=(*ev.absence.quality, *self._other_findings(ev, batch)),
             is_partial=batch.is_partial,
             undetermined=undetermined,
             n_series=index.n_series,
@@ -378,8 +383,14 @@ class Pipeline:
                 reasons[node] = "too few samples"
         return known, reasons
 
-    def _identity_findings(self, at: float, batch: Batch) -> list[DataQuality]:
-        found = [DataQuality("identity_conflict", "", at, str(c)) for c in self.identity.conflicts()]
+    def _other_findings(self, ev: Evaluation, batch: Batch) -> list[DataQuality]:
+        at, p = ev.at, self.parameters
+        found = self.twins.findings(self.interner, self.full_s)
+        if not batch.is_partial:
+            found += self.completeness.step(
+                self.memory.presence, self.memory.series, self.interner, ev.cells.fresh, at, p, FORGET_S
+            )
+        found += [DataQuality("identity_conflict", "", at, str(c)) for c in self.identity.conflicts()]
         found.extend(DataQuality("part_changed", "", at, note) for note in self.placer.notes())
         found.extend(DataQuality("source", "", at, note) for note in batch.notes)
         return found

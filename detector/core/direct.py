@@ -7,7 +7,7 @@ and expires after a quiet time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,6 +64,8 @@ class DirectState:
         Code, value or sum of rises of the held event.
     faulty_s : ndarray of shape (n,)
         Seconds for which a state has had its fault value.
+    codes
+        Codes when a cell that has had a series for each of them was last fresh.
     """
 
     cells: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -78,6 +80,7 @@ class DirectState:
     rule: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     metric_ids: dict[str, int] = field(default_factory=dict)
     value_rules: list[tuple[FaultRule, IntArray]] = field(default_factory=list)
+    codes: dict[int, frozenset[float]] = field(default_factory=dict)
     n_indexed: int = 0
 
 
@@ -193,6 +196,7 @@ def step_direct(
     changed = fresh & (state.rule == 3) & (seen_before & (value != state.last) | first_code)
     risen = (rise > 0) & (state.rule == 0)
     _expire(state, at, hold_s)
+    _separate_codes(state, index, cells.codes, known, fresh, value, changed)
     for k in np.flatnonzero(changed | risen).tolist():
         _record(
             state, index, k, float(value[k]) if changed[k] else float(rise[k]), at, is_rise=bool(risen[k])
@@ -211,6 +215,43 @@ def step_direct(
     common = _common_states(state, index, layout, levels > 0, group_share, group_min)
     common |= _common_events(state, index, layout, held, group_min)
     return np.where(common & (state.base < BASE_SCORE[Severity.CRITICAL]), 0.0, score)
+
+
+def _separate_codes(
+    state: DirectState,
+    index: SeriesIndex,
+    codes: Mapping[int, tuple[float, ...]],
+    known: BoolArray,
+    fresh: BoolArray,
+    value: FloatArray,
+    changed: BoolArray,
+) -> None:
+    """Judge cells that have a series for each code; `value` and `changed` are corrected in place.
+
+    The gravest new code is the event. Right after a start the codes before are not known, only the
+    gravest of them is, so that it alone tells whether something is new.
+    """
+    if not codes and not state.codes:
+        return
+
+    def worth(k: int, code: float) -> tuple[float, float]:
+        return BASE_SCORE[severity_of(index, int(state.cells[k]), code)], code
+
+    for k, seen in state.codes.items():
+        if int(state.cells[k]) not in codes and fresh[k]:
+            changed[k] &= float(value[k]) not in seen
+            state.codes[k] = frozenset({float(value[k])})
+    for cell, found in codes.items():
+        k = int(np.searchsorted(state.cells, cell))  # cells are numbered in the order they came in
+        now = frozenset(found)
+        gravest = max(now, key=lambda code: worth(k, code))
+        if known[k]:
+            new = now - state.codes.get(k, frozenset({float(state.last[k])}))
+        else:
+            new = frozenset({gravest} if np.isfinite(state.last[k]) else ()) - {float(state.last[k])}
+        changed[k] = bool(new)
+        value[k] = max(new, key=lambda code: worth(k, code)) if new else gravest
+        state.codes[k] = now
 
 
 def _expire(state: DirectState, at: float, hold_s: float) -> None:

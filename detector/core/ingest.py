@@ -6,6 +6,7 @@ is young enough, which is how targets scraped at different phases meet at one ti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,8 +20,8 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 WRAP = 2.0**32
-WRAP_HEADROOM = 0.5
-"""A 32-bit counter is taken to have wrapped only if it stood in the upper half of its range."""
+WRAP_REACH = 0.1
+"""A 32-bit counter is taken to have wrapped only if it then rose by at most this share of its range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class CellValues:
         True where a young enough sample exists, even if it gives no rate yet.
     sample_s : ndarray of shape (n_cells,)
         Epoch seconds of the newest sample, 0 when there was none.
+    codes
+        For cells of codes with several fresh series (an XID each): their values.
     """
 
     value: FloatArray
@@ -46,6 +49,7 @@ class CellValues:
     appeared: BoolArray
     fresh: BoolArray
     sample_s: FloatArray
+    codes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -67,6 +71,8 @@ class SeriesState:
     low: FloatArray = field(default_factory=lambda: np.zeros(0))
     high: FloatArray = field(default_factory=lambda: np.zeros(0))
     zero_is_missing: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    is_code: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    stops_at: FloatArray = field(default_factory=lambda: np.zeros(0))
     dropped: dict[str, int] = field(default_factory=dict)
 
 
@@ -96,12 +102,24 @@ def spec_arrays(state: SeriesState, index: SeriesIndex) -> None:
     state.low = np.concatenate([state.low, table[:, 2]])
     state.high = np.concatenate([state.high, table[:, 3]])
     state.zero_is_missing = np.concatenate([state.zero_is_missing, table[:, 4].astype(bool)])
+    state.is_code = np.concatenate([state.is_code, table[:, 5].astype(bool)])
+    state.stops_at = np.concatenate([state.stops_at, table[:, 6]])
 
 
-def _constants(spec: MetricSpec) -> tuple[float, float, float, float, float]:
+def _constants(spec: MetricSpec) -> tuple[float, ...]:
     counter = spec.kind in (Kind.COUNTER, Kind.ERROR_COUNTER)
     wrap = WRAP * spec.wrap_scale if spec.counter_bits == 32 else 0.0
-    return (float(counter), wrap, spec.valid_min, spec.valid_max, float(spec.zero_is_missing))
+    is_code = spec.fault is not None and spec.fault.on == "change"
+    stops_at = spec.fault.saturates_at if spec.fault is not None else 0.0
+    return (
+        float(counter),
+        wrap,
+        spec.valid_min,
+        spec.valid_max,
+        float(spec.zero_is_missing),
+        float(is_code),
+        stops_at or np.inf,
+    )
 
 
 def take_in(
@@ -174,8 +192,9 @@ def _one_round(
         fell = step < 0
         if fell.any():
             wrap = state.wrap[c]
-            wrapped = fell & (wrap > 0) & (state.last_value[c] > WRAP_HEADROOM * wrap)
-            step[wrapped] += wrap[wrapped]
+            around = step + wrap
+            wrapped = fell & (wrap > 0) & (around >= 0) & (around <= WRAP_REACH * wrap)
+            step[wrapped] = around[wrapped]
             reset = fell & ~wrapped
             step[reset] = np.nan
         known = (before_ms[counter] > 0) & (gap <= max_gap_ms)
@@ -218,9 +237,13 @@ def cell_values(
     fresh_series = (state.last_ms > (at - stale_after_s) * 1000.0) & (state.last_ms <= at * 1000.0 + 500.0)
     chosen = np.flatnonzero(fresh_series)
     copies = index.component_copies[component[chosen]] > 1
+    codes: dict[int, tuple[float, ...]] = {}
     if copies.any():
         # Copies of one component: the newest sample wins, so it is written last.
         shared = chosen[copies]
+        for series in shared[state.is_code[shared]].tolist():
+            cell = int(cell_of[component[series]])
+            codes[cell] = (*codes.get(cell, ()), float(state.last_value[series]))
         chosen = np.concatenate([chosen[~copies], shared[np.argsort(state.last_ms[shared], kind="stable")]])
     n_components = len(cell_of)
     by_component = np.full(n_components, np.nan)
@@ -254,7 +277,7 @@ def cell_values(
     if len(first_seen):
         cells_first = cell_of[component[first_seen]]
         appeared[cells_first[cells_first >= 0]] = True
-    return CellValues(value, rise, appeared, fresh, sample_s)
+    return CellValues(value, rise, appeared, fresh, sample_s, codes)
 
 
 def _reduce_into(value: FloatArray, cells: IntArray, numbers: FloatArray, how: NDArray[np.int32]) -> None:
