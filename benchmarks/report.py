@@ -11,6 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 PAGE = Path(__file__).with_name("RESULTS.md")
+HEAD = """\
+# Results of the benchmarks
+
+Written by `make bench`, section by section; not edited by hand. Times are wall time unless they say
+processor time; a busy machine shows in the difference.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +68,27 @@ def commit() -> str:
     return (_first_line("git", "rev-parse", "--short", "HEAD") or "unknown") + changed
 
 
-def page(head: Mapping[str, str], sections: Mapping[str, str], texts: Mapping[str, str]) -> str:
-    """Return the whole page: facts of the run, then each section's text and table."""
-    parts = ["# Results of the benchmarks\n", "Written by `make bench`; not edited by hand.\n"]
-    parts.append("".join(f"- {name}: {value}\n" for name, value in head.items()))
-    for name, figures in sections.items():
-        parts += [f"## {name}\n", f"{texts[name]}\n" if texts.get(name) else "", figures]
-    return "\n".join(part for part in parts if part)
+def section(name: str, text: str, facts: Mapping[str, str], figures: str) -> str:
+    """Return one section of the page: what was done, the facts of the run, the table."""
+    told = "".join(f"- {fact}: {value}\n" for fact, value in facts.items())
+    return f"## {name}\n\n{text}\n\n{told}\n{figures}"
+
+
+def page(before: str, sections: Mapping[str, str], order: Iterable[str]) -> str:
+    """Return the whole page.
+
+    Parameters
+    ----------
+    before
+        The page so far; its sections stay unless there is a new one. Empty when there is none.
+    sections
+        New sections by name.
+    order
+        Names of all sections in order.
+    """
+    old = {part.partition("\n")[0]: f"## {part}".strip() + "\n" for part in before.split("\n## ")[1:]}
+    known = {**old, **sections}
+    return "\n".join([HEAD, *(known[name] for name in order if name in known)])
 
 
 def _first_line(*command: str) -> str:

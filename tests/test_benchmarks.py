@@ -13,7 +13,7 @@ from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
 from benchmarks.child import Child, peak_rss_mib
 from benchmarks.report import Row
-from benchmarks.run import TEXTS, main
+from benchmarks.run import NAMES, TEXTS, main
 from simulator.config import ClusterConfig
 from simulator.metric_sets import select
 
@@ -92,15 +92,25 @@ def test_peak_memory_is_this_process_own() -> None:
     assert peak_rss_mib() > 10
 
 
-def test_a_run_writes_a_page_that_names_what_was_measured(
+def test_a_run_changes_its_own_section_of_the_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"
+    old = report.section("Evaluation alone", "old text", {"date": "long ago"}, "| old |\n")
+    other = report.section("Replay", "other text", {"date": "yesterday"}, "| other |\n")
+    page.write_text(report.page("", {"Evaluation alone": old, "Replay": other}, NAMES.values()))
     assert main(["core", "--quick", "--output", str(page)]) == 0
     text = page.read_text()
     assert "| evaluate, steady | 5 nodes" in text
     assert TEXTS["core"] in text
-    for head in ("- machine: ", "- date: ", "- commit: ", "- command: "):
-        assert head in text
-    assert report.table([Row("a", "b", "c", "d")]).splitlines()[-1] == "| a | b | c | d |"
+    for fact in ("- machine: ", "- date: ", "- commit: ", "- command: python -m benchmarks.run core"):
+        assert fact in text
+    assert other in text
+    assert "old text" not in text
+    assert text.startswith(report.HEAD)
+    assert re.findall("^## (.*)$", text, re.MULTILINE) == ["Replay", "Evaluation alone"]
     assert "evaluate, steady" in capsys.readouterr().out
+
+
+def test_a_row_is_a_line_of_a_table() -> None:
+    assert report.table([Row("a", "b", "c", "d")]).splitlines()[-1] == "| a | b | c | d |"
