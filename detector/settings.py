@@ -299,7 +299,6 @@ _AT_LEAST = {
     "absence_after_s": 0.0,
     "min_peers": 3,
     "group_event_min_nodes": 1,
-    "join_grace_s": 0.0,
     "direct_hold_s": 0.0,
 }
 _MORE_THAN = {"z_threshold": 0.0, "node_threshold": 0.0, "group_event_share": 0.0, "habit_s": 0.0}

@@ -33,8 +33,6 @@ class Parameters:
         Share of a pool that moves together before it is a group event.
     group_event_min_nodes
         ... and at least this many nodes.
-    join_grace_s
-        Time after a node joins a pool in which it is not compared with its peers.
     direct_hold_s
         How long a direct signal stays evidence after it was seen.
     habit_s
@@ -52,6 +50,5 @@ class Parameters:
     node_threshold: float = 1.0
     group_event_share: float = 0.3
     group_event_min_nodes: int = 3
-    join_grace_s: float = 300.0
     direct_hold_s: float = 1800.0
     habit_s: float = 7200.0
