@@ -197,7 +197,7 @@ class Pipeline:
 
     def _take_in(self, batch: Batch, at: float) -> CellValues:
         p, index = self.parameters, self.interner
-        self.memory.grow()
+        life.rename(self.open, self.memory.grow())
         spec_arrays(self.memory.series, index)
         first = take_in(
             self.memory.series,
@@ -236,7 +236,10 @@ class Pipeline:
             total = np.bincount(index.cell_node[told], weights=cells.value[told], minlength=n_nodes)
             load = np.where(count > 0, total / np.maximum(count, 1), np.nan)
         hold = np.array([name in self.open for name in index.nodes], dtype=bool)
-        self.pools = self.pool_tracker.step(index.nodes, load, at, declared=self.declared, hold=hold)
+        empty = {index.nodes[n] for n in np.flatnonzero(~index.inhabited).tolist()}
+        self.pools = self.pool_tracker.step(
+            index.nodes, load, at, declared=self.declared, hold=hold, muted=empty
+        )
 
     def _arrange(self) -> tuple[Layout, Pools]:
         """Return the layout of the present pools, computed anew only when something changed."""
@@ -369,7 +372,7 @@ class Pipeline:
         learnt = np.bincount(index.cell_node[warm], minlength=n_nodes) > 0
         sizes = np.bincount(ev.pools.pool_of[ev.pools.pool_of >= 0], minlength=len(ev.pools.names))
         reasons: dict[int, str] = {}
-        for node in range(n_nodes):
+        for node in np.flatnonzero(index.inhabited).tolist():
             pool = int(ev.pools.pool_of[node])
             if not known[node]:
                 reasons[node] = "no data"

@@ -98,7 +98,8 @@ class SeriesIndex:
         self._placer = placer
         self._codes: dict[bytes, int] = {}
         self._n_refused = 0
-        self._renamed = False
+        self._moves: dict[int, int] | None = None
+        self._inhabited: tuple[int, NDArray[np.bool_]] = (-1, np.zeros(0, dtype=bool))
         self._generation = identity.generation
         self.version = 0
         self.refused: Counter[str] = Counter()
@@ -157,10 +158,22 @@ class SeriesIndex:
             else:
                 self._enter(key, self._catalog.by_name[labels["__name__"]], placed)
 
-    def take_renamed(self) -> bool:
-        """Tell once whether series were moved to better node names since the last call."""
-        renamed, self._renamed = self._renamed, False
-        return renamed
+    def take_moves(self) -> dict[int, int] | None:
+        """Return once which cells took over from which, new to old, since better names were learnt.
+
+        None when no series has changed its place since the last call.
+        """
+        moves, self._moves = self._moves, None
+        return moves
+
+    @property
+    def inhabited(self) -> NDArray[np.bool_]:
+        """False for nodes that lost all their series to a better name, shape (n_nodes,)."""
+        if self._inhabited[0] != self.version:
+            cells = self.component_cell[self.component_cell >= 0]
+            counts = np.bincount(self.cell_node[cells], minlength=len(self.nodes))
+            self._inhabited = (self.version, counts > 0)
+        return self._inhabited[1]
 
     def labels_of(self, series: int) -> dict[str, str]:
         """Label set of a series, parsed anew (for evidence, never per tick)."""
@@ -303,6 +316,7 @@ class SeriesIndex:
 
         Cells of wrong names stay empty; they are few, as names are learnt at the start.
         """
+        before = self.component_cell[self.series_component]
         self._component_ids.clear()
         self._component_cell = GrowingArray(np.int32)
         self._component_copies = GrowingArray(np.int32)
@@ -314,7 +328,13 @@ class SeriesIndex:
                 self._place(series, self._catalog.by_name[labels["__name__"]], placed)
             else:
                 self._place_nowhere(series)
-        self._renamed = True
+        after = self.component_cell[self.series_component]
+        moved = np.flatnonzero((before >= 0) & (after >= 0) & (before != after))
+        moves: dict[int, int] = dict(zip(after[moved].tolist(), before[moved].tolist(), strict=True))
+        means = [(int(self.cell_mean_of[new]), int(self.cell_mean_of[old])) for new, old in moves.items()]
+        moves.update((new, old) for new, old in means if new >= 0 <= old and new != old)
+        earlier: dict[int, int] = self._moves or {}
+        self._moves = earlier | {new: earlier.get(old, old) for new, old in moves.items()}
         self.version += 1
 
     def _place_nowhere(self, series: int) -> None:

@@ -685,6 +685,67 @@ class TestLabels:
         assert {v.node for v in last.verdicts} == set(t.nodes)
 
 
+class TestNames:
+    """Series that name their node by address only, until the host's own name is known."""
+
+    def nameless(self, named_from, *, renamed=None, change=None):
+        t = training(without=[TASKS])
+        t.add(tasks(t, change))
+        address = {n: f"10.0.0.{i + 1}" for i, n in enumerate(t.nodes)}
+
+        def bare(source):
+            def points(k, n):
+                found = []
+                for name, labels, value in source(k, n):
+                    kept = {a: b for a, b in labels.items() if a not in ("Hostname", "exported_instance")}
+                    kept.pop("display_name", None)
+                    kept["instance"] = f"{address[n]}:{labels['instance'].rsplit(':', 1)[1]}"
+                    found.append((name, kept, value))
+                return found
+
+            return points
+
+        t.sources = [bare(s) for s in t.sources]
+
+        def uname(k, n):
+            if k < named_from:
+                return []
+            name = renamed[1] if renamed and n == renamed[0] and k >= renamed[2] else n
+            labels = {"instance": f"{address[n]}:9100", "job": "node", "nodename": name}
+            return [("node_uname_info", labels, 1.0)]
+
+        return t.add(uname)
+
+    def test_names_learnt_late_leave_no_second_node_behind(self):
+        t = self.nameless(30)
+        last = t.run(29)
+        assert {v.node for v in last.verdicts} == {f"10.0.0.{i + 1}" for i in range(10)}
+        last = t.run(20)
+        assert {v.node for v in last.verdicts} == set(t.nodes)
+        assert {v.status for v in last.verdicts} == {Status.CLEAR}
+        assert t.kinds_of_quality() == set()
+
+    def test_an_incident_goes_on_under_the_better_name(self):
+        t = self.nameless(
+            ONSET + 20, change=lambda k, n: 869 if n == BAD and ONSET <= k < ONSET + 40 else None
+        )
+        assert suspects(t.run(ONSET + 19)) == ["10.0.0.4"]
+        last = t.run(10)
+        assert [(i.node, i.state) for i in last.incidents] == [(BAD, "suspect")]
+        last = t.run(60)
+        assert last.incidents == ()
+        named = [x for o in t.outcomes for x in o.transitions if x.after == "suspect"]
+        assert [x.node for x in named] == ["10.0.0.4"]
+        assert len({x.incident_id for o in t.outcomes for x in o.transitions}) == 1
+
+    def test_a_node_that_is_renamed_is_one_node(self):
+        t = self.nameless(1, renamed=(BAD, "gpu077", ONSET))
+        last = t.run(ONSET + 40)
+        assert t.ever_suspect() == set()
+        assert {v.node for v in last.verdicts} == set(t.nodes) - {BAD} | {"gpu077"}
+        assert t.kinds_of_quality() == {"identity_conflict"}
+
+
 # --- time and database ----------------------------------------------------------------------
 
 

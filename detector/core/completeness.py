@@ -154,7 +154,7 @@ def _never_seen(presence: Presence, index: SeriesIndex) -> Iterator[tuple[str, s
     lasting = (presence.n_fresh >= EXPECT_AFTER_SAMPLES) & (presence.exporter >= 0)
     key = node[lasting] * n_exp + presence.exporter[lasting]
     has = np.bincount(key, minlength=n_nodes * n_exp).reshape(n_nodes, n_exp) > 0
-    told = settled >= SETTLED_SAMPLES
+    told = (settled >= SETTLED_SAMPLES) & has.any(axis=1)
     usual = has.sum(axis=0) >= PEERS_SHARE * max(1, int(told.sum()))
     for n, e in np.argwhere(told[:, None] & ~has & usual[None, :]).tolist():
         text = f"{presence.exporters[e]} has never sent a metric of {index.nodes[n]}"

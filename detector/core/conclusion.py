@@ -248,6 +248,8 @@ def verdicts(
     """
     found = []
     for node, name in enumerate(index.nodes):
+        if not index.inhabited[node] and name not in open_incidents:
+            continue
         pool = int(ev.pools.pool_of[node])
         pool_name = ev.pools.names[pool] if pool >= 0 else ""
         incident = open_incidents.get(name)

@@ -15,7 +15,7 @@ Unknown evaluations change nothing: a gap neither clears nor raises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detector.outcome import Evidence, Incident, Transition
@@ -59,6 +59,13 @@ class Observation:
     evidence: Sequence[Evidence] = ()
     gone: bool = False
     since: float | None = None
+
+
+def rename(open_incidents: dict[str, Incident], renamed: Mapping[str, str]) -> None:
+    """Let open incidents go on under the better names of their nodes; changed in place."""
+    for old, new in renamed.items():
+        if old in open_incidents and new not in open_incidents:
+            open_incidents[new] = replace(open_incidents.pop(old), node=new)
 
 
 def step(

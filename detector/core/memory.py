@@ -58,11 +58,16 @@ class Memory:
     _saved: Snapshot | None = None
     _saved_row: dict[str, int] = field(default_factory=dict)
     _saved_direct: dict[int, int] = field(default_factory=dict)
+    _moves: dict[int, int] = field(default_factory=dict)
 
-    def grow(self) -> None:
-        """Make room for series, cells and nodes that the index has gained."""
-        if self.index.take_renamed():
-            self._forget_renamed()
+    def grow(self) -> dict[str, str]:
+        """Make room for series, cells and nodes that the index has gained.
+
+        Returns
+        -------
+        dict
+            Old to new names of nodes that were renamed since the last call.
+        """
         start, size = len(self.habit.n_seen), self.index.n_cells
         if start < size:
             self.habit.grow_to(size)
@@ -78,6 +83,8 @@ class Memory:
             old = self.exporter_seen
             larger[: old.shape[0], : old.shape[1]] = old
             self.exporter_seen = larger
+        moves = self.index.take_moves()
+        return self._carry(moves) if moves is not None else {}
 
     def exporter_known(self) -> BoolArray:
         """Tell for each cell whether its node's exporter was seen often enough before.
@@ -99,7 +106,11 @@ class Memory:
         self.exporter_seen += seen.reshape(self.exporter_seen.shape)
 
     def direct_memory(self, cell: int, name: str) -> float | None:
-        """Return what a snapshot knows of a direct cell, None for nothing."""
+        """Return what is known of a direct cell by its earlier name or from a snapshot, None for nothing."""
+        if cell in self._moves:
+            k = int(np.searchsorted(self.direct.cells, self._moves[cell]))
+            if k < len(self.direct.cells) and self.direct.cells[k] == self._moves[cell]:
+                return float(getattr(self.direct, name)[k])
         row = self._saved_direct.get(cell)
         if row is None or self._saved is None:
             return None
@@ -183,8 +194,25 @@ class Memory:
             len(self.targets),
         )
 
-    def _forget_renamed(self) -> None:
-        """Stop expecting cells that lost all their series when a better node name was learnt."""
-        n = len(self.presence.n_fresh)
-        empty = (self.index.cell_components[:n] == 0) & (self.index.cell_first_series[:n] >= 0)
+    def _carry(self, moves: dict[int, int]) -> dict[str, str]:
+        """Hand what is known of cells to those that took over, and stop to expect the empty ones."""
+        self._moves.update(moves)
+        new, old = np.array(list(moves), dtype=np.int64), np.array(list(moves.values()), dtype=np.int64)
+        young = (self.presence.n_fresh[new] == 0) & (self.habit.n_seen[new] == 0)
+        into, out = new[young], old[young]
+        for array in (
+            *(self.habit.offset, self.habit.spread, self.habit.n_seen),
+            *(self.clock.dwell_s, self.clock.strength, self.clock.since, self.clock.unknown_s),
+            *(self.presence.n_fresh, self.presence.last_s),
+        ):
+            array[into] = array[out]
+        empty = (self.index.cell_components == 0) & (self.index.cell_first_series >= 0)
         self.presence.n_fresh[empty] = 0
+        self.clock.dwell_s[empty] = 0.0
+        renamed: dict[str, str] = {}
+        pairs = np.unique(np.stack([self.index.cell_node[old], self.index.cell_node[new]]), axis=1)
+        for was, now in pairs.T.tolist():
+            if was != now and not self.index.inhabited[was]:
+                self.exporter_seen[now] = np.maximum(self.exporter_seen[now], self.exporter_seen[was])
+                renamed[self.index.nodes[was]] = self.index.nodes[now]
+        return renamed
