@@ -101,8 +101,13 @@ def test_the_faulty_node_is_named_with_part_and_evidence_and_nobody_else(planted
     assert all(not g["undetermined"] for g in groups)
     assert service.metric('oddnode_suspect{node="gpu017"}') == 1.0
     assert service.metric("oddnode_suspects") == 1.0
-    assert "WARNING" not in service.log()
-    assert "ERROR" not in service.log()
+    assert_no_complaint(service)
+
+
+def assert_no_complaint(service: Serving) -> None:
+    """A slow machine may miss a tick; nothing else is worth a warning."""
+    lines = [line for line in service.log().splitlines() if " WARNING " in line or " ERROR " in line]
+    assert [line for line in lines if "tick missed=" not in line] == []
 
 
 def essence(node: str, flagged_at: float, part: str, evidence: list[dict[str, Any]]) -> tuple[Any, ...]:
@@ -145,31 +150,31 @@ def test_on_prometheus(fresh_prometheus: servers.Server, tmp_path: Path) -> None
     """A vmagent writes to Prometheus; one GPU is throttled, which no error tells."""
     cluster = reference_cluster("gpu_throttle", "gpu042", "gpu 5", history_s=1200, age_s=480)
     onset = cluster.faults[0].onset
-    with servers.vmagent(tmp_path / "agent", "", fresh_prometheus.url, "-remoteWrite.queues=1") as agent:
-        feeder = Feeder(agent.url, cluster)
-        sent = feeder.load(cluster.config.start, onset + 480, batch=41)
-        servers.wait_until(lambda: head_samples(fresh_prometheus) >= sent, "all samples are written", 60)
-    seed_store(tmp_path, onset - 5 * STEP)
-    service = Serving(
-        tmp_path,
-        {
-            "source": {"url": fresh_prometheus.url, "kind": "prometheus"},
-            "schedule": {"backfill_s": 900},
-        },
-    )
-    try:
-        body = service.wait_for(
-            "/v1/suspects", lambda body: body["at"] >= onset + 450, "the window is evaluated"
+    fed_to, len_of_history = onset + 480, 41
+    with ExitStack() as stack:
+        url = fresh_prometheus.url
+        agent = stack.enter_context(
+            servers.vmagent(tmp_path / "agent", "", url, "-remoteWrite.queues=1")  # one keeps the order
         )
+        feeder = Feeder(agent.url, cluster)
+        sent = feeder.load(cluster.config.start, fed_to, batch=len_of_history)
+        servers.wait_until(lambda: head_samples(fresh_prometheus) >= sent, "all samples are written", 90)
+        stack.enter_context(fed_live(feeder, fed_to + STEP))
+        seed_store(tmp_path, onset - 5 * STEP)
+        service = Serving(
+            tmp_path,
+            {"source": {"url": url, "kind": "prometheus"}, "schedule": {"backfill_s": BACKFILL_S + 300}},
+        )
+        stack.callback(service.kill)
+        body = service.wait_for("/v1/suspects", lambda body: body["at"] >= fed_to - STEP, "it is evaluated")
         assert body["n_nodes"] == 63
         (suspect,) = body["suspects"]
         assert (suspect["node"], suspect["part"]) == ("gpu042", "gpu 5")
         assert onset + 200 <= suspect["suspect_since"] <= onset + 420
         metrics = {item["metric"] for item in suspect["evidence"] if item["part"] == "gpu 5"}
-        assert metrics & {"DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}
+        assert "DCGM_FI_DEV_SM_CLOCK" in metrics
+        assert metrics & {"DCGM_FI_DEV_GPU_TEMP", "all_smi_gpu_temperature_celsius"}
         service.wait_for("/readyz", lambda body: body["status"] == "ready", "the tick has ended")
         assert service.metric('oddnode_suspect{node="gpu042"}') == 1.0
-        assert "ERROR" not in service.log()
+        assert_no_complaint(service)
         assert service.end() == 0
-    finally:
-        service.kill()
