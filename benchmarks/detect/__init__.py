@@ -1,0 +1,1 @@
+"""Labelled synthetic incidents, and Oddnode against its rivals on them."""
