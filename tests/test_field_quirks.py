@@ -345,6 +345,32 @@ def test_a_sensor_stuck_at_a_huge_value_does_not_hide_another_node():
         assert np.isfinite(found[0].score)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_numbers_of_any_size_give_finite_scores(seed):
+    t = training(6, seed)
+    extremes = [1.7e308, -1.7e308, 1e300, 5e-324, 0.0, -1.0, 1e15, 2.0**53, -125000.0, 3.3]
+
+    def source(k, n):
+        points = [(name, gpu_labels(n, 0), float(t.rng.choice(extremes))) for name in (NVLINK, COPY, USED)]
+        drawn = float(t.rng.normal()) * 10.0 ** int(t.rng.integers(-300, 300))
+        return [
+            *points,
+            ("node_load5", node_labels(n), drawn),
+            ("node_load15", node_labels(n), 1e308 if n == BAD else 1.0),
+            ("node_forks_total", node_labels(n), k * 1e306),
+            ("node_context_switches_total", node_labels(n), float(t.rng.choice(extremes))),
+        ]
+
+    t.add(source)
+    t.run(60)
+    for outcome in t.outcomes:
+        for verdict in outcome.verdicts:
+            assert np.isfinite(verdict.score)
+            for e in verdict.evidence:
+                numbers = [e.score, e.value, e.peer_median, *(e.band or ())]
+                assert np.isfinite([x for x in numbers if x is not None]).all()
+
+
 class TestCounters:
     NAMES = ("node_disk_io_time_seconds_total", "node_network_receive_bytes_total", "node_forks_total")
 

@@ -19,6 +19,9 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
+LARGEST = 1e30
+"""No quantity is larger: sums, rates and 32-bit views of such numbers would overflow, so they are dropped."""
+
 WRAP = 2.0**32
 WRAP_REACH = 0.1
 """A 32-bit counter is taken to have wrapped only if it then rose by at most this share of its range."""
@@ -114,8 +117,8 @@ def _constants(spec: MetricSpec) -> tuple[float, ...]:
     return (
         float(counter),
         wrap,
-        spec.valid_min,
-        spec.valid_max,
+        max(spec.valid_min, -LARGEST),
+        min(spec.valid_max, LARGEST),
         float(spec.zero_is_missing),
         float(is_code),
         stops_at or np.inf,
