@@ -45,7 +45,7 @@ def make_visible(server: servers.Server) -> None:
 def version(server: servers.Server) -> str:
     """Return what the database says of itself."""
     text = urllib3.request("GET", f"{server.url}/metrics").data.decode()
-    found = re.search(r'vm_app_version\{[^}]*?short_version="([^"]*)"', text)
+    found = re.search(r'vm_app_version\{[^}]*?\bversion="([^"]*)"', text)
     return f"VictoriaMetrics {found[1]}" if found else "VictoriaMetrics"
 
 

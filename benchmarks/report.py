@@ -33,18 +33,22 @@ class Row:
         With its unit.
     target
         What it should be; empty when there is no target.
+    is_met
+        Whether it is; None when there is no target.
     """
 
     name: str
     shape: str
     figure: str
     target: str = ""
+    is_met: bool | None = None
 
 
 def table(rows: Iterable[Row]) -> str:
     """Return rows as a Markdown table."""
     lines = ["| what | on | figure | target |", "|---|---|---|---|"]
-    lines += [f"| {row.name} | {row.shape} | {row.figure} | {row.target} |" for row in rows]
+    words = {True: ": met", False: ": **missed**", None: ""}
+    lines += [f"| {r.name} | {r.shape} | {r.figure} | {r.target}{words[r.is_met]} |" for r in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -59,8 +59,8 @@ def test_the_tick_is_measured_against_curl_and_pandas() -> None:
 
 @pytest.mark.server
 def test_sizes_are_filled_in_shards_and_compared_whole() -> None:
-    rows = scale_rows({"tiny": TINY}, FEW)
-    assert number(figures(rows)["steady tick"]) > 0
+    rows = list(scale_rows({"tiny": TINY}, FEW))
+    assert number(figures(rows)["steady tick, median"]) > 0
     assert "tiny: 5 nodes x 2 processors, " in rows[0].shape
 
 
@@ -113,4 +113,9 @@ def test_a_run_changes_its_own_section_of_the_page(
 
 
 def test_a_row_is_a_line_of_a_table() -> None:
-    assert report.table([Row("a", "b", "c", "d")]).splitlines()[-1] == "| a | b | c | d |"
+    rows = [Row("a", "b", "c"), Row("a", "b", "c", "d", True), Row("a", "b", "c", "d", False)]
+    assert report.table(rows).splitlines()[-3:] == [
+        "| a | b | c |  |",
+        "| a | b | c | d: met |",
+        "| a | b | c | d: **missed** |",
+    ]
