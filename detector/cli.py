@@ -22,6 +22,7 @@ from detector.app import serve as run_service
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
+from detector.cli_suspects import suspects
 from detector.errors import OddnodeError
 from detector.pipeline import IDENTITY_METRICS
 from detector.record import CaseDetails
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.add_typer(catalog_app, name="catalog")
 app.command()(demo)
 app.command()(evaluate)
+app.command()(suspects)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
 

@@ -43,6 +43,10 @@ def database(settings: Settings, url: str | None) -> DatabaseSource:
     return open_source(source.options())
 
 
+NOTHING_THERE = 3
+"""Exit code of `catalog check` when no series of the catalog exists."""
+
+
 @contextmanager
 def _looked_at(
     settings: Settings, url: str | None, case: Path | None, minutes: float
@@ -90,6 +94,10 @@ def catalog_check(
     if as_json:
         sys.stdout.write(json.dumps(report_dict(report), default=str) + "\n")
         return
+    if not any(unit.n_series for unit in report.units):
+        complaint = f"not one series of the catalog's {len(chosen.specs)} metrics is there"
+        Console().print(f"{complaint}: is it the right address, tenant and label filter?", highlight=False)
+        raise typer.Exit(NOTHING_THERE)
     for table in report_tables(report):
         Console().print(table)
 

@@ -74,6 +74,6 @@ def demo(
             recording=RecordingSettings(path=case, speed=speed),
             store=StoreSettings(path=Path(folder) / "oddnode.db"),
             http=HttpSettings(port=port),
-            log=LogSettings(level="warning"),
+            log=LogSettings(level="error"),
         )
         raise typer.Exit(run_service(settings, ServeHooks(announcer.started, announcer.published)))

@@ -14,7 +14,7 @@ from detector.core.conclusion import FORGET_S, Evaluation, Teller, common_by_nam
 from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
-from detector.core.habit import WARM_UP_SAMPLES
+from detector.core.habit import WARM_UP_SAMPLES, habit_findings
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
 from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, node_scores
 from detector.core.memory import Memory
@@ -393,6 +393,7 @@ class Pipeline:
             found += self.completeness.step(
                 self.memory.presence, self.memory.series, self.interner, ev.cells.fresh, at, p, FORGET_S
             )
+        found += habit_findings(self.memory.habit, self.interner, self.memory.weights.weight, at)
         found += [DataQuality("identity_conflict", "", at, str(c)) for c in self.identity.conflicts()]
         found.extend(DataQuality("part_changed", "", at, note) for note in self.placer.notes())
         found.extend(DataQuality("source", "", at, note) for note in batch.notes)

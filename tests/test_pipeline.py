@@ -166,6 +166,16 @@ def test_a_habitual_offset_is_no_deviation():
     assert t.ever_suspect() == set()
 
 
+def test_a_fault_older_than_the_data_is_told_though_it_counts_as_a_habit():
+    t = cluster()
+    t.add(gpu_gauge(t, POWER, 800, 8, lambda k, n, g: 300 + t.rng.normal() if (n, g) == (BAD, 3) else None))
+    last = t.run(60)
+    assert t.ever_suspect() == set()
+    told = [q for q in last.data_quality if q.kind == "habit"]
+    assert [q.node for q in told] == [BAD]
+    assert "gpu 3" in told[0].reason
+
+
 def test_quantised_values_one_step_off_are_healthy():
     t = cluster()
     t.add(gpu_gauge(t, TEMP, 60, 0.0, lambda k, n, g: 61.0 if (n, g) == (BAD, 0) and k > ONSET else None))

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.ingest import grow
+from detector.outcome import DataQuality
+from grouping.index import SeriesIndex
 
 FloatArray = NDArray[np.float64]
 
@@ -26,6 +28,15 @@ CLIP = 3.0
 
 ABS_TO_SIGMA = 1.2533
 """Mean absolute deviation of normal data times this is its standard deviation."""
+
+
+TOLD_FROM = 10.0
+"""Habitual offset, in robust standard deviations, from which it is told: it may be an old fault."""
+
+TOLD_WEIGHT = 0.7
+"""Metrics with a smaller vote are not told."""
+
+MAX_TOLD = 20
 
 
 @dataclass(slots=True)
@@ -87,3 +98,37 @@ class Habit:
         self.offset[chosen] += rate * residual
         self.spread[chosen] += rate * (np.where(n == 0, 0.0, np.abs(residual)) - self.spread[chosen])
         self.n_seen[chosen] = n + 1.0
+
+
+def habit_findings(habit: Habit, index: SeriesIndex, weight: FloatArray, at: float) -> list[DataQuality]:
+    """Tell which members are far from their peers by habit, strongest first, one per node and metric.
+
+    A fault that was there before the first sample looks just like a habit, so it must be seen somewhere.
+
+    Parameters
+    ----------
+    habit
+        Learnt offsets.
+    index
+        Cells and names.
+    weight : ndarray of shape (n_cells,)
+        Share of a vote of each cell.
+    at
+        Evaluation time, epoch seconds.
+    """
+    known = (habit.n_seen >= WARM_UP_SAMPLES) & (weight >= TOLD_WEIGHT)
+    far = np.flatnonzero(known & (np.abs(habit.offset) >= TOLD_FROM))
+    found: dict[tuple[str, str], DataQuality] = {}
+    for cell in far[np.argsort(-np.abs(habit.offset[far]), kind="stable")].tolist():
+        node = index.nodes[index.cell_node[cell]]
+        name = index.signals[index.cell_signal[cell]].spec.name
+        if (node, name) in found:
+            continue
+        part = index.parts[index.cell_part[cell]]
+        where = f"{name} on {part}" if part else name
+        far_by = f"{habit.offset[cell]:.0f} robust deviations from its peers by habit"
+        text = f"{where} is {far_by}: no evidence, but worth a look"
+        found[node, name] = DataQuality("habit", node, at, text)
+        if len(found) >= MAX_TOLD:
+            break
+    return list(found.values())

@@ -1,0 +1,91 @@
+"""`oddnode suspects`: what a running service says, to be read in ten seconds."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+import urllib3
+from rich.console import Console
+
+from detector.errors import OddnodeError
+
+FOUND, UNJUDGED = 1, 3
+SHOWN = 6
+MAX_BYTES = 32 << 20
+
+
+def suspects(
+    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8080",
+    evidence: Annotated[int, typer.Option(min=0, max=50, help="Pieces of evidence per node.")] = SHOWN,
+) -> None:
+    """Ask a running service who is suspect, and why; exit code 1 when somebody is."""
+    answer = _ask(f"{url.rstrip('/')}/v1/suspects")
+    console = Console()
+    if answer is None:
+        console.print("nothing has been evaluated yet")
+        raise typer.Exit(UNJUDGED)
+    for line in lines(answer, evidence):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    n_nodes, undetermined = answer["n_nodes"], sum(answer["undetermined"].values())
+    if answer["suspects"]:
+        raise typer.Exit(FOUND)
+    raise typer.Exit(UNJUDGED if undetermined >= n_nodes else 0)
+
+
+def lines(answer: dict[str, Any], n_evidence: int) -> list[str]:
+    """Put an answer of ``/v1/suspects`` into plain lines.
+
+    Parameters
+    ----------
+    answer
+        Parsed JSON.
+    n_evidence
+        Pieces of evidence shown per node.
+    """
+    age = answer["data_age_s"]
+    found = [f"{_utc(answer['at'])}, data {age:.0f} s old, {answer['n_nodes']} nodes"]
+    if answer["undetermined"]:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(answer["undetermined"].items()))
+        found.append(f"undetermined: {reasons}")
+    if not answer["suspects"]:
+        found.append("no suspect")
+    for one in answer["suspects"]:
+        part = f", {one['part']}" if one["part"] else ""
+        since = f"since {_utc(one['since'])}"
+        score = "without data now" if one["score"] is None else f"score {one['score']:.1f}, threshold 1"
+        found.append(f"SUSPECT {one['node']}{part}: {since}, {score}")
+        for item in one["evidence"][:n_evidence]:
+            where = f" [{item['part']}]" if item["part"] else ""
+            found.append(f"  {item['metric']}{where}: {item['reason']}")
+        hidden = len(one["evidence"]) - n_evidence
+        if hidden > 0:
+            found.append(f"  and {hidden} more signals")
+    return found
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _ask(url: str) -> dict[str, Any] | None:
+    """Return the answer, None before the first evaluation."""
+    timeout = urllib3.Timeout(connect=5.0, read=10.0)
+    try:
+        with urllib3.PoolManager(retries=False, timeout=timeout) as pool:
+            response = pool.request("GET", url, preload_content=False)
+            body = response.read(MAX_BYTES)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise OddnodeError(f"{url}: no answer: {error}") from None
+    if response.status == 503:
+        return None
+    if response.status != 200:
+        raise OddnodeError(f"{url}: answered {response.status}; is it an Oddnode service?")
+    try:
+        answer = json.loads(body)
+        answer["suspects"], answer["n_nodes"], answer["undetermined"], answer["at"]
+    except (ValueError, TypeError, KeyError):
+        raise OddnodeError(f"{url}: the answer is not that of an Oddnode service") from None
+    return dict(answer)
