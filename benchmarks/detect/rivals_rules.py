@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.detect.matrix import Bools, CaseMatrix, Floats, flags_of_cells, lasting
 from detector.evaluation.model import Flag
@@ -72,7 +73,7 @@ def _chosen(matrix: CaseMatrix, which: str) -> Bools:
 
 def per_cell(matrix: CaseMatrix, score: Callable[[Block, Floats], Any], dtype: type = np.float32) -> Any:
     """Apply a function of one block to all blocks; the result has the shape (n_ticks, n_cells)."""
-    out = np.zeros(matrix.values.shape, dtype=dtype)
+    out: NDArray[Any] = np.zeros(matrix.values.shape, dtype=dtype)
     with np.errstate(all="ignore"):
         for block, values in matrix.groups():
             result = np.asarray(score(block, values)).reshape(len(values), -1)

@@ -19,8 +19,8 @@ IntArray = NDArray[np.int64]
 N_WITNESSES = 16
 """Nodes with which an affected node is compared to see whether a fault shows."""
 
-VISIBLE_Z, VISIBLE_TICKS = 4.0, 4
-"""A fault shows when a sample is this many noise widths off, in this many scrapes."""
+VISIBLE_Z, VISIBLE_TICKS, VISIBLE_WITHIN = 4.0, 4, 40
+"""A fault shows when a signal is this many noise widths off, in this many scrapes of that many."""
 
 
 class SimulatedSource:
@@ -127,8 +127,8 @@ class Witness:
             size = int(np.prod(shape))
             here = slice(at, at + size)
             at += size
-            ours, theirs = kept[:, here].reshape(-1, *shape), sound[:, here].reshape(-1, *shape)
-            seen = np.maximum(seen, self._longest(ours, theirs, times))
+            ours, theirs = (x[:, here].reshape(-1, *shape) for x in (kept, sound))
+            seen = np.maximum(seen, self._longest(ours, theirs, len(times)))
         found = []
         names = case.config.node_names
         column = {int(node): i for i, node in enumerate(self._nodes[: self._n_faulty])}
@@ -142,17 +142,16 @@ class Witness:
     def _is_down(fault: Fault) -> bool:
         return fault.kind == "machine_down"
 
-    def _longest(self, ours: FloatArray, theirs: FloatArray, times: FloatArray) -> IntArray:
+    def _longest(self, ours: FloatArray, theirs: FloatArray, n_ticks: int) -> IntArray:
         """Mark the ticks from which on some signal of a faulty node was off often enough."""
-        marks = np.zeros((len(times), self._n_faulty), dtype=np.int64)
+        marks = np.zeros((n_ticks, self._n_faulty), dtype=np.int64)
         for a, b in ((ours, theirs), (np.diff(ours, axis=0), np.diff(theirs, axis=0))):
             off = _off(a, b, self._n_faulty)
             count = np.cumsum(off, axis=0)
-            window = 40
             ago = np.zeros_like(count)
-            ago[window:] = count[:-window]
-            enough = (count - ago >= VISIBLE_TICKS).any(axis=(1, 3))
-            marks[len(times) - len(enough) :] |= enough
+            ago[VISIBLE_WITHIN:] = count[:-VISIBLE_WITHIN]
+            enough = np.asarray(count - ago >= VISIBLE_TICKS).any(axis=(1, 3))
+            marks[n_ticks - len(enough) :] |= enough
         return marks
 
 
