@@ -301,7 +301,7 @@ _AT_LEAST = {
     "group_event_min_nodes": 1,
     "direct_hold_s": 0.0,
 }
-_MORE_THAN = {"z_threshold": 0.0, "node_threshold": 0.0, "group_event_share": 0.0, "habit_s": 0.0}
+_MORE_THAN = {"z_threshold": 0.0, "group_event_share": 0.0, "habit_s": 0.0}
 
 
 def _check_parameters(parameters: Parameters) -> None:

@@ -27,8 +27,6 @@ class Parameters:
         Fewer members than this in a group: undetermined.
     z_threshold
         Robust z-score at which one signal counts as deviating.
-    node_threshold
-        Fused evidence at which a node counts as deviating.
     group_event_share
         Share of a pool that moves together before it is a group event.
     group_event_min_nodes
@@ -47,7 +45,6 @@ class Parameters:
     absence_after_s: float = 150.0
     min_peers: int = 3
     z_threshold: float = 5.0
-    node_threshold: float = 1.0
     group_event_share: float = 0.3
     group_event_min_nodes: int = 3
     direct_hold_s: float = 1800.0
