@@ -1,6 +1,6 @@
 """The aligned samples of a case that every rival works on: the cells of Oddnode's own ingest.
 
-Rivals are told which nodes work and which are spare; Oddnode has to find out. What may be
+Rivals are told which nodes work and don't look at spares; Oddnode has to find out. What may be
 compared with what (unit, role, class of port) is the catalog's knowledge for all of them.
 """
 
@@ -37,8 +37,10 @@ class CaseMatrix:
         An error counter rose or a fault code appeared.
     is_code : ndarray of shape (n_cells,), bool
         The cell holds fault codes (XIDs).
+    is_telling : ndarray of shape (n_cells,), bool
+        The cell holds fault codes, or an error counter of which the catalog says that any rise is a fault.
     layout
-        Peer groups of working nodes and of spares.
+        Peer groups of working nodes.
     nodes, parts, metrics
         Names; `metrics` has one entry per signal.
     cell_node, cell_part, cell_signal : ndarray of shape (n_cells,)
@@ -53,6 +55,7 @@ class CaseMatrix:
     values: Floats
     errors: Bools
     is_code: Bools
+    is_telling: Bools
     layout: Layout
     nodes: tuple[str, ...]
     parts: tuple[str, ...]
@@ -132,18 +135,20 @@ class Collector:
         specs = [index.signals[s].spec for s in index.cell_signal.tolist()]
         counts = np.array([s.kind is Kind.ERROR_COUNTER for s in specs], dtype=bool)
         codes = np.array([s.fault is not None and s.fault.on == "change" for s in specs], dtype=bool)
+        rises = np.array([s.fault is not None and s.fault.on == "rise" for s in specs], dtype=bool)
         errors = np.zeros(values.shape, dtype=bool)
         for t, cells in enumerate(self._risen):
             errors[t, cells[counts[cells]]] = True
         errors[:, codes] |= _appeared(values[:, codes])
-        names = dict.fromkeys(recording.pool, 0) | dict.fromkeys(recording.spares, 1)
-        pools = np.array([names.get(node, -1) for node in index.nodes], dtype=np.int32)
-        layout = build_layout(index, pools, ("pool", "spares"), self._pipeline.part_classes.classes)
+        working = set(recording.pool)
+        pools = np.array([0 if node in working else -1 for node in index.nodes], dtype=np.int32)
+        layout = build_layout(index, pools, ("pool",), self._pipeline.part_classes.classes)
         return CaseMatrix(
             times=np.array(self._times),
             values=values,
             errors=errors,
             is_code=codes,
+            is_telling=codes | (counts & rises),
             layout=layout,
             nodes=tuple(index.nodes),
             parts=tuple(index.parts),

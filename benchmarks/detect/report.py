@@ -42,15 +42,16 @@ CAVEATS = """\
 
 The cases come from a simulator written by the same people as the detector. Its noise, its faults and the
 traces they leave are an opinion on real clusters, so figures here rank methods under that opinion and say
-how a change of the detector moves them; they don't predict recall or false alarms on anybody's cluster. One job
-per cluster is simulated: no pipeline stages, no expert imbalance, no two jobs side by side, which are the
-usual causes of false alarms of peer comparison. All kinds of faults are equally frequent, which they are not
-in any fleet. Oddnode's own defaults were set by people who knew this simulator; the rivals' settings were
-searched on the train split. Minder is rebuilt from its description at one sample per 30 s instead of one per
-second and with PCA instead of an LSTM-VAE: its figures here are not those of the published system. A fault that
-leaves no trace in its node's samples, compared with the same seed without it, counts neither way; the test for
-a trace is lenient, so some faults that count may be beyond anybody's reach. Spares are watched and never
-faulty. Rivals are told who works and who is spare; Oddnode finds out.
+how a change of the detector moves them; they don't predict recall or false alarms on anybody's cluster. One
+job per cluster is simulated: no pipeline stages, no expert imbalance, no two jobs side by side, which are
+the usual causes of false alarms of peer comparison. All kinds of faults are equally frequent, which they
+are not in any fleet. Oddnode's own defaults were set by people who knew this simulator; the rivals'
+settings were searched on the train split. Minder is rebuilt from its description at one sample per 30 s
+instead of one per second and with PCA instead of an LSTM-VAE: its figures here are not those of the
+published system. A fault that leaves no trace in its node's samples, compared with the same seed without
+it, counts neither way; the test for a trace is lenient, so some faults that count may be beyond anybody's
+reach. Spares are watched and never faulty. Rivals are told which nodes work and never look at
+spares; Oddnode finds out and watches both.
 """
 
 
@@ -140,8 +141,8 @@ def _split(outcome: Outcome, split: str, by_name: Mapping[str, Summary]) -> str:
     one = by_name[ODDNODE]
     weeks = one.false_rate.node_days / 7
     head = (
-        f"## {split}: {len(results)} cases, {one.found + one.missed} faults, {one.n_healthy_cases} cases without "
-        f"any, {weeks:.1f} healthy node-weeks\n\n"
+        f"## {split}: {len(results)} cases, {one.found + one.missed} faults, "
+        f"{one.n_healthy_cases} cases without any, {weeks:.1f} healthy node-weeks\n\n"
         f"{hidden} further faults left no trace and are masked. "
     )
     if split == "train":
@@ -197,8 +198,8 @@ def _details(split: str, by_name: Mapping[str, Summary]) -> Iterator[str]:
 def _long(long: Mapping[str, Any]) -> str:
     return (
         "## Long healthy run\n\n"
-        f"{long['days']} cluster-days of {long['nodes']} nodes without any fault, {long['chunk_days']} days at a "
-        f"stretch, with bursts, checkpoints and one job restart a day, generated as replayed "
+        f"{long['days']} cluster-days of {long['nodes']} nodes without any fault, "
+        f"{long['chunk_days']} days at a stretch, with bursts, checkpoints and one job restart a day, generated as replayed "
         f"({long['commit']}): {long['false_alarms']} false alarms in {long['node_days']:.4g} node-days, "
         f"{long['per_month']:.3g} per cluster-month, at most {long['per_month_upper']:.3g}.\n"
     )
@@ -208,8 +209,8 @@ def _settings(outcome: Outcome) -> str:
     rows = [[name, ", ".join(map(str, setting))] for name, setting in outcome.settings.items()]
     first = ", ".join(f"`{key.strip()}`" for key in outcome.order[:7])
     return (
-        "## Settings of the rivals\n\nHighest F1 on the train split among all settings of the grid; Oddnode runs "
-        "with its defaults.\n\n"
+        "## Settings of the rivals\n\nHighest F1 on the train split among all settings of the grid; "
+        "Oddnode runs with its defaults.\n\n"
         + table(["rival", "setting"], rows)
         + f"\nFirst signals of Minder's order: {first}.\n"
     )
@@ -221,12 +222,12 @@ def _ranges() -> str:
     return (
         "## What cases are drawn from\n\n"
         + table(["", *SPLITS], rows)
-        + f"\nCases last {LENGTH_MIN[0]:.0f} to {LENGTH_MIN[1]:.0f} minutes. Faults begin {ONSET_MIN[0]:.0f} to "
-        f"{ONSET_MIN[1]:.0f} minutes after the start, {100 * EARLY_SHARE:.0f} % of them after "
-        f"{EARLY_ONSET_MIN[0]:.0f} to {EARLY_ONSET_MIN[1]:.0f}. Of the kinds that can, {100 * RAMP_SHARE:.0f} % "
-        f"begin slowly and {100 * FLAP_SHARE:.0f} % come and go. {100 * TWO_NODES_SHARE:.0f} % befall two nodes. "
-        f"Huge cases have {HUGE_NODES} nodes. Families are drawn from {len(ALL_FAMILIES) + len(ALWAYS)}, so the "
-        "telling metric may be missing. The rest is in `benchmarks/detect/splits.py`.\n"
+        + f"\nCases last {LENGTH_MIN[0]:.0f} to {LENGTH_MIN[1]:.0f} minutes. Faults begin "
+        f"{ONSET_MIN[0]:.0f} to {ONSET_MIN[1]:.0f} minutes after the start, {100 * EARLY_SHARE:.0f} % of them after "
+        f"{EARLY_ONSET_MIN[0]:.0f} to {EARLY_ONSET_MIN[1]:.0f}. Of the kinds that can, "
+        f"{100 * RAMP_SHARE:.0f} % begin slowly and {100 * FLAP_SHARE:.0f} % come and go. "
+        f"{100 * TWO_NODES_SHARE:.0f} % befall two nodes. Huge cases have {HUGE_NODES} nodes. Families are drawn from {len(ALL_FAMILIES) + len(ALWAYS)}, "
+        "so the telling metric may be missing. The rest is in `benchmarks/detect/splits.py`.\n"
     )
 
 

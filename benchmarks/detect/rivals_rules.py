@@ -92,17 +92,22 @@ def median_of(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class AnyError:
-    """The rule "any XID or error counter": an alarm at once, held for ten minutes."""
+    """The rule "any XID or error counter": an alarm at once, held for ten minutes.
+
+    Settings: XIDs only; also error counters of which any rise is a fault; all error counters.
+    """
 
     name: str = "any XID or error counter"
-    grid: tuple[Setting, ...] = (("codes",), ("all",))
+    grid: tuple[Setting, ...] = (("codes",), ("telling",), ("all",))
 
     def prepare(self, matrix: CaseMatrix) -> None:
         """Nothing to compute."""
 
     def flags(self, matrix: CaseMatrix, prepared: None, setting: Setting) -> list[Flag]:
         """Hold each error for ten minutes."""
-        odd = matrix.errors & matrix.is_code if setting[0] == "codes" else matrix.errors
+        every = np.ones_like(matrix.is_code)
+        cells = {"codes": matrix.is_code, "telling": matrix.is_telling, "all": every}[setting[0]]
+        odd = matrix.errors & cells
         return flags_of_cells(matrix, held(odd, TEN_MINUTES))
 
 

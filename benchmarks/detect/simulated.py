@@ -146,12 +146,11 @@ class Witness:
         """Mark the ticks from which on some signal of a faulty node was off often enough."""
         marks = np.zeros((n_ticks, self._n_faulty), dtype=np.int64)
         for a, b in ((ours, theirs), (np.diff(ours, axis=0), np.diff(theirs, axis=0))):
-            off = _off(a, b, self._n_faulty)
-            count = np.cumsum(off, axis=0)
+            count: IntArray = np.cumsum(_off(a, b, self._n_faulty), axis=0, dtype=np.int64)
             ago = np.zeros_like(count)
             ago[VISIBLE_WITHIN:] = count[:-VISIBLE_WITHIN]
-            enough = np.asarray(count - ago >= VISIBLE_TICKS).any(axis=(1, 3))
-            marks[n_ticks - len(enough) :] |= enough
+            enough = np.any(count - ago >= VISIBLE_TICKS, axis=(1, 3))
+            marks[n_ticks - len(a) :] |= enough
         return marks
 
 
