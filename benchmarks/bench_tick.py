@@ -79,7 +79,6 @@ class ReferenceTick:
     def __init__(self, config: ClusterConfig, rounds: Rounds) -> None:
         self._config, self._rounds = config, rounds
         self._names = metric_names()
-        self._database = ""
         self._curl: list[float] = []
         self._ticks: list[Mapping[str, Any]] = []
         self._decode: list[float] = []
@@ -93,7 +92,6 @@ class ReferenceTick:
             feeder = Feeder(server.url, cluster)
             feeder.load(config.start, config.start + (rounds.history - 1) * config.step_s)
             make_visible(server)
-            self._database = version(server)
             first = self._ask(oddnode, "tick", rounds.history - 1)
             with Child("benchmarks.pandas_child", server.url) as pandas:
                 for k in range(rounds.warm + rounds.steady):
@@ -137,7 +135,7 @@ class ReferenceTick:
             Row("- grouping: samples to cells, pools", shape, _stage(ticks, "grouping_s")),
             Row("- scoring, incidents, verdicts", shape, _stage(ticks, "scoring_s")),
             Row("- processor time of Oddnode", shape, _stage(ticks, "cpu_s")),
-            Row("curl of the same selection to /dev/null", f"{mb:.0f} MB, {self._database}", f"{curl:.2f} s"),
+            Row("curl of the same selection to /dev/null", f"{mb:.0f} MB, {version()}", f"{curl:.2f} s"),
             Row(
                 "tick / curl, median of pairs",
                 shape,
