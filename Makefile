@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEBIAN := victoria-metrics prometheus prometheus-node-exporter
 
-.PHONY: run test check format bench golden servers clean
+.PHONY: run test check format bench bench-detect bench-detect-long golden servers clean
 
 run: $(VENV)/.installed  ## the service on a recorded incident, played as if live
 	$(BIN)/oddnode demo
@@ -24,6 +24,12 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev servers  ## writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run
+
+bench-detect: $(VENV)/.dev  ## Oddnode and its rivals on synthetic incidents, writes benchmarks/DETECTION.md
+	$(BIN)/python -m benchmarks.detect.run
+
+bench-detect-long: $(VENV)/.dev  ## three cluster-months of healthy time, generated as they are replayed
+	$(BIN)/python -m benchmarks.detect.run --long
 
 servers:  ## real servers for the tests, from Debian, when we may install them
 	@missing=""; for s in victoria-metrics vmagent vmauth prometheus promtool prometheus-node-exporter; do \

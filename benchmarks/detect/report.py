@@ -199,7 +199,8 @@ def _long(long: Mapping[str, Any]) -> str:
     return (
         "## Long healthy run\n\n"
         f"{long['days']} cluster-days of {long['nodes']} nodes without any fault, "
-        f"{long['chunk_days']} days at a stretch, with bursts, checkpoints and one job restart a day, generated as replayed "
+        f"{long['chunk_days']} days at a stretch, with bursts, checkpoints and "
+        "one job restart a day, generated as replayed "
         f"({long['commit']}): {long['false_alarms']} false alarms in {long['node_days']:.4g} node-days, "
         f"{long['per_month']:.3g} per cluster-month, at most {long['per_month_upper']:.3g}.\n"
     )
@@ -223,10 +224,12 @@ def _ranges() -> str:
         "## What cases are drawn from\n\n"
         + table(["", *SPLITS], rows)
         + f"\nCases last {LENGTH_MIN[0]:.0f} to {LENGTH_MIN[1]:.0f} minutes. Faults begin "
-        f"{ONSET_MIN[0]:.0f} to {ONSET_MIN[1]:.0f} minutes after the start, {100 * EARLY_SHARE:.0f} % of them after "
+        f"{ONSET_MIN[0]:.0f} to {ONSET_MIN[1]:.0f} minutes after the start, "
+        f"{100 * EARLY_SHARE:.0f} % of them after "
         f"{EARLY_ONSET_MIN[0]:.0f} to {EARLY_ONSET_MIN[1]:.0f}. Of the kinds that can, "
         f"{100 * RAMP_SHARE:.0f} % begin slowly and {100 * FLAP_SHARE:.0f} % come and go. "
-        f"{100 * TWO_NODES_SHARE:.0f} % befall two nodes. Huge cases have {HUGE_NODES} nodes. Families are drawn from {len(ALL_FAMILIES) + len(ALWAYS)}, "
+        f"{100 * TWO_NODES_SHARE:.0f} % befall two nodes. Huge cases have {HUGE_NODES} nodes. "
+        f"Families are drawn from {len(ALL_FAMILIES) + len(ALWAYS)}, "
         "so the telling metric may be missing. The rest is in `benchmarks/detect/splits.py`.\n"
     )
 
