@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEBIAN := victoria-metrics prometheus prometheus-node-exporter
 
-.PHONY: run test check format bench bench-detect bench-detect-long golden servers clean
+.PHONY: run test check format bench bench-detect bench-detect-long servers clean
 
 run: $(VENV)/.installed  ## the service on a recorded incident, played as if live
 	$(BIN)/oddnode demo
