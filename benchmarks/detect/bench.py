@@ -67,6 +67,8 @@ class Outcome:
     ----------
     settings
         Chosen setting of each rival.
+    at_edge
+        Rivals of which a number in the setting is the lowest or highest tried.
     order
         Minder's signals, the first first.
     results
@@ -76,6 +78,7 @@ class Outcome:
     """
 
     settings: Mapping[str, Setting]
+    at_edge: tuple[str, ...]
     order: tuple[str, ...]
     results: Mapping[str, tuple[CaseResult, ...]]
     failed: tuple[str, ...]
@@ -163,6 +166,15 @@ def best_settings(
     return chosen
 
 
+def at_edge(grid: Sequence[Setting], setting: Setting) -> bool:
+    """Tell whether a number of a setting is the lowest or highest of those tried, of three or more."""
+    for k, value in enumerate(setting):
+        tried = sorted({other[k] for other in grid if not isinstance(other[k], str | bool)})
+        if len(tried) > 2 and value in (tried[0], tried[-1]):
+            return True
+    return False
+
+
 def bench(
     n_cases: Mapping[str, int],
     *,
@@ -219,7 +231,8 @@ def bench(
             )
             failed += [text for text in scored if isinstance(text, str)]
             results[split] = tuple(r for r in scored if not isinstance(r, str))
-    return Outcome(settings, minder.order, results, tuple(failed))
+    edge = tuple(r.name for r in rivals if at_edge(r.grid, settings[r.name]))
+    return Outcome(settings, edge, minder.order, results, tuple(failed))
 
 
 def _pairs(files: Sequence[Path]) -> Iterator[tuple[CaseMatrix, Recording]]:

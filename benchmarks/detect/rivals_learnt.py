@@ -21,8 +21,11 @@ from detector.evaluation.model import Flag
 from detector.source.incident_file import Recording
 
 WINDOW = 8
-LATENT = (2, 4)
+LATENT = (1, 2, 4)
 """Components kept of eight."""
+
+COMPONENTS = (3, 6, 12, 18)
+"""Of the Mahalanobis distance; the smallest cluster has 24 nodes."""
 
 MAX_ROWS_PER_CASE = 400
 """Windows of one signal of one case from which denoisers learn."""
@@ -235,13 +238,13 @@ class Mahalanobis:
     @property
     def grid(self) -> tuple[Setting, ...]:
         """Principal components, threshold."""
-        return tuple((k, t) for k in (3, 6, 12) for t in (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0))
+        return tuple((k, t) for k in COMPONENTS for t in (1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 8.0))
 
     def prepare(self, matrix: CaseMatrix) -> dict[int, Floats]:
         """Compute distances, shape (n_ticks, n_pool), by number of components."""
         _, values = matrix.by_node()
         filled = nearest_filled(values)
-        out = {k: np.full((len(filled), len(matrix.pool)), -np.inf, np.float32) for k in (3, 6, 12)}
+        out = {k: np.full((len(filled), len(matrix.pool)), -np.inf, np.float32) for k in COMPONENTS}
         for t in range(WINDOW - 1, len(filled)):
             pooled = filled[t - WINDOW + 1 : t + 1].mean(axis=0)
             pooled = pooled[np.isfinite(pooled).all(axis=1)].astype(np.float64)

@@ -169,11 +169,16 @@ def _mean_z(_block: Block, x: Floats) -> Floats:
     return np.where(spread > 1e-6 * np.abs(mean), z, 0).astype(np.float32)
 
 
-def _robust_z(_block: Block, x: Floats) -> Floats:
-    middle = median_of(x)
-    apart = np.abs(x - middle)
-    scale = 1.4826 * median_of(apart)
-    return np.asarray(apart / np.maximum(scale, 1e-3 * np.abs(middle) + 1e-9))
+def _robust_z(floor: float) -> Callable[[Block, Floats], Floats]:
+    """Scores whose scale is at least a share of the median."""
+
+    def score(_block: Block, x: Floats) -> Floats:
+        middle = median_of(x)
+        apart = np.abs(x - middle)
+        scale = 1.4826 * median_of(apart)
+        return np.asarray(apart / np.maximum(scale, floor * np.abs(middle) + 1e-9))
+
+    return score
 
 
 def _ratio(_block: Block, x: Floats) -> Floats:
@@ -245,7 +250,7 @@ class DatadogDbscan:
     @property
     def grid(self) -> tuple[Setting, ...]:
         """Which metrics, tolerance."""
-        return tuple((which, t) for which in ("few", "all") for t in (2.0, 3.0, 5.0, 10.0, 20.0, 50.0))
+        return tuple((which, t) for which in ("few", "all") for t in (2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 200.0))
 
     def prepare(self, matrix: CaseMatrix) -> None:
         """Nothing to keep: windows are too large."""
@@ -357,8 +362,13 @@ def simple_rivals() -> tuple[Rival, ...]:
 
     return (
         AnyError(),
-        Threshold("mean and standard deviation z, 4 min", _mean_z, grid(2.5, 3, 4, 5, 6, 7, 8)),
-        Threshold("median and MAD z, 4 min", _robust_z, grid(3.5, 5, 8, 12, 20, 40, 80, 160)),
+        Threshold(
+            "mean and standard deviation z, 4 min", _mean_z, grid(2.5, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
+        ),
+        Threshold("median and MAD z, 4 min", _robust_z(1e-3), grid(3.5, *(5.0 * 2**k for k in range(11)))),
+        Threshold(
+            "the same with a floor of 5 %", _robust_z(0.05), grid(3.5, *(5.0 * 2**k for k in range(11)))
+        ),
         DatadogMad(),
         DatadogDbscan(),
         OneDimensional(),
