@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.detect.bench import ODDNODE, RULES, best_settings, see
+from benchmarks.detect.bench import ODDNODE, RULES, at_edge, best_settings, see
 from benchmarks.detect.incidents import CaseSpec, cases, recording_of, severity_word, write
 from benchmarks.detect.matrix import CaseMatrix, lasting, spans_of
 from benchmarks.detect.report import main_table
@@ -271,6 +272,23 @@ class TestRivals:
         counts[rival.name, rival.grid[3]] = (2, 4, 0)
         counts[rival.name, rival.grid[9]] = (2, 1, 0)
         assert best_settings([rival], [counts, counts]) == {rival.name: rival.grid[9]}
+
+    def test_no_setting_is_chosen_on_nothing(self) -> None:
+        with pytest.raises(RuntimeError, match="no train case could be evaluated"):
+            best_settings(simple_rivals(), [])
+
+    def test_rivals_can_be_sent_to_other_processes(self) -> None:
+        matrix = one_metric(step(500.0))
+        for rival in (*simple_rivals(), Mahalanobis(), Minder()):
+            again: Rival = pickle.loads(pickle.dumps(rival))
+            setting = rival.grid[-1]
+            assert again.flags(matrix, again.prepare(matrix), setting) == rival.flags(
+                matrix, rival.prepare(matrix), setting
+            )
+
+    def test_edge_of_a_grid(self) -> None:
+        grid = [(w, t, s) for w in ("few", "all") for t in (1.0, 2.0, 3.0) for s in (False, True)]
+        assert [at_edge(grid, ("few", t, True)) for t in (1.0, 2.0, 3.0)] == [True, False, True]
 
     def test_small_helpers(self) -> None:
         odd = np.array([[1], [1], [0], [1], [1], [1]], dtype=bool)

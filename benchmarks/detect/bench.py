@@ -154,7 +154,14 @@ def best_settings(
         Those with a grid.
     counts
         Per case: found faults, false alarms and misses of every setting.
+
+    Raises
+    ------
+    RuntimeError
+        When there is no case to choose on.
     """
+    if not counts:
+        raise RuntimeError("settings can't be chosen: no train case could be evaluated")
     chosen: dict[str, Setting] = {}
     for rival in rivals:
         ranked = []
@@ -199,6 +206,8 @@ def bench(
     ------
     ValueError
         When there is no train case.
+    RuntimeError
+        When a rival can't be tried: its figures would mean nothing.
     """
     if n_cases.get("train", 0) < 1:
         raise ValueError("the rivals' settings are chosen on the train split: it needs at least one case")
@@ -218,7 +227,9 @@ def bench(
         tried = run_all(
             _try_all, [(f, rivals) for f in files], n_jobs=n_jobs, progress=told("settings of rivals")
         )
-        failed += [text for text in tried if isinstance(text, str)]
+        broken = [text for text in tried if isinstance(text, str)]
+        if broken:
+            raise RuntimeError(f"settings of rivals could not be tried on {len(broken)} cases: {broken[0]}")
         settings = best_settings(rivals, [c for c in tried if not isinstance(c, str)])
         results: dict[str, tuple[CaseResult, ...]] = {}
         for split, n in n_cases.items():

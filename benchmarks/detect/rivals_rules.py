@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -169,16 +170,12 @@ def _mean_z(_block: Block, x: Floats) -> Floats:
     return np.where(spread > 1e-6 * np.abs(mean), z, 0).astype(np.float32)
 
 
-def _robust_z(floor: float) -> Callable[[Block, Floats], Floats]:
+def _robust_z(_block: Block, x: Floats, *, floor: float) -> Floats:
     """Scores whose scale is at least a share of the median."""
-
-    def score(_block: Block, x: Floats) -> Floats:
-        middle = median_of(x)
-        apart = np.abs(x - middle)
-        scale = 1.4826 * median_of(apart)
-        return np.asarray(apart / np.maximum(scale, floor * np.abs(middle) + 1e-9))
-
-    return score
+    middle = median_of(x)
+    apart = np.abs(x - middle)
+    scale = 1.4826 * median_of(apart)
+    return np.asarray(apart / np.maximum(scale, floor * np.abs(middle) + 1e-9))
 
 
 def _ratio(_block: Block, x: Floats) -> Floats:
@@ -365,9 +362,15 @@ def simple_rivals() -> tuple[Rival, ...]:
         Threshold(
             "mean and standard deviation z, 4 min", _mean_z, grid(2.5, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
         ),
-        Threshold("median and MAD z, 4 min", _robust_z(1e-3), grid(3.5, *(5.0 * 2**k for k in range(11)))),
         Threshold(
-            "the same with a floor of 5 %", _robust_z(0.05), grid(3.5, *(5.0 * 2**k for k in range(11)))
+            "median and MAD z, 4 min",
+            partial(_robust_z, floor=1e-3),
+            grid(3.5, *(5.0 * 2**k for k in range(11))),
+        ),
+        Threshold(
+            "the same with a floor of 5 %",
+            partial(_robust_z, floor=0.05),
+            grid(3.5, *(5.0 * 2**k for k in range(11))),
         ),
         DatadogMad(),
         DatadogDbscan(),
