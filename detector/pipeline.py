@@ -235,7 +235,7 @@ class Pipeline:
             count = np.bincount(index.cell_node[told], minlength=n_nodes)
             total = np.bincount(index.cell_node[told], weights=cells.value[told], minlength=n_nodes)
             load = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        hold = np.array([name in self.open for name in index.nodes], dtype=bool)
+        hold = self._under_suspicion()
         empty = {index.nodes[n] for n in np.flatnonzero(~index.inhabited).tolist()}
         self.pools = self.pool_tracker.step(
             index.nodes, load, at, declared=self.declared, hold=hold, muted=empty
@@ -260,8 +260,7 @@ class Pipeline:
         """Learn habits, but nothing from nodes under suspicion and nothing from young deviations."""
         index = self.interner
         standing = deviating & (at - self.memory.clock.since > STANDING_S)
-        held = np.array([name in self.open for name in index.nodes], dtype=bool)
-        skip = (deviating & ~standing) | held[index.cell_node]
+        skip = (deviating & ~standing) | self._under_suspicion()[index.cell_node]
         self.memory.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
 
     def _step_direct(self, layout: Layout, cells: CellValues, at: float, dt: float) -> FloatArray:
@@ -308,7 +307,7 @@ class Pipeline:
 
     def _conclude(self, ev: Evaluation, batch: Batch, *, judge: bool) -> Outcome:
         p, index = self.parameters, self.interner
-        known, reasons = self._judgeable(ev)
+        known, reasons, forgotten = self._judgeable(ev)
         instant = np.where(known, ev.scores.instant, np.nan)
         self.memory.node_clock.step(
             instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
@@ -319,7 +318,7 @@ class Pipeline:
         for nodes in guarded.values():
             decided[nodes[fresh_suspects[nodes]]] = False
         teller = Teller(index, self.memory.clock, self.memory.direct, self.window, self.n_window)
-        gone = ev.absence.silent & self._forgotten(ev.at)
+        gone = ev.absence.silent & forgotten
         if judge:
             # What is missing from a partial answer may be the evidence: it never clears anything.
             told_enough = ev.scores.instant >= life.QUIET_SHARE
@@ -352,14 +351,12 @@ class Pipeline:
         incident = self.open.get(name)
         return incident is not None and incident.state == life.SUSPECT
 
-    def _forgotten(self, at: float) -> BoolArray:
-        """Nodes of which no cell is expected any more."""
-        n_nodes = len(self.interner.nodes)
-        expected = self.memory.presence.expected(at, FORGET_S)
-        return np.asarray(np.bincount(self.interner.cell_node[expected], minlength=n_nodes) == 0)
+    def _under_suspicion(self) -> BoolArray:
+        """Tell which nodes have an open incident."""
+        return np.array([name in self.open for name in self.interner.nodes], dtype=bool)
 
-    def _judgeable(self, ev: Evaluation) -> tuple[BoolArray, dict[int, str]]:
-        """Which nodes have data to be judged by, and why the others are undetermined."""
+    def _judgeable(self, ev: Evaluation) -> tuple[BoolArray, dict[int, str], BoolArray]:
+        """Tell which nodes have data, why others are undetermined, and of which nothing is expected."""
         index, n_nodes = self.interner, len(self.interner.nodes)
         expected = self.memory.presence.expected(ev.at, FORGET_S)
         had = np.bincount(index.cell_node[expected], minlength=n_nodes)
@@ -384,7 +381,7 @@ class Pipeline:
                 reasons[node] = "joined its pool a moment ago"
             elif not learnt[node]:
                 reasons[node] = "too few samples"
-        return known, reasons
+        return known, reasons, np.asarray(had == 0)
 
     def _other_findings(self, ev: Evaluation, batch: Batch) -> list[DataQuality]:
         at, p = ev.at, self.parameters

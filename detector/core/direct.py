@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.core.fusion import count_nodes
 from detector.core.ingest import CellValues
 from grouping.index import SeriesIndex
 from grouping.layout import Layout
@@ -301,8 +302,8 @@ def _common_states(
     counted = faulty & (rows >= 0)
     if not counted.any():
         return np.zeros(len(rows), dtype=bool)
-    pairs = np.unique(np.stack([rows[counted], index.cell_node[state.cells[counted]]]), axis=1)
-    nodes_in_row = np.bincount(pairs[0], minlength=len(layout.row_nodes))
+    nodes = index.cell_node[state.cells[counted]].astype(np.int64)
+    nodes_in_row = count_nodes(rows[counted], nodes, len(layout.row_nodes))
     common = (nodes_in_row >= least) & (nodes_in_row >= share * layout.row_nodes)
     return np.asarray((rows >= 0) & common[np.maximum(rows, 0)] & faulty)
 
@@ -319,8 +320,8 @@ def _common_events(
     pool_nodes = np.zeros(n_pools, dtype=np.int64)
     np.maximum.at(pool_nodes, layout.row_pool, layout.row_nodes)
     key = np.where(rows >= 0, state.metric * n_pools + layout.row_pool[np.maximum(rows, 0)], 0)
-    pairs = np.unique(np.stack([key[counted], index.cell_node[state.cells[counted]]]), axis=1)
-    n_nodes = np.bincount(pairs[0], minlength=int(key.max()) + 1)
+    nodes = index.cell_node[state.cells[counted]].astype(np.int64)
+    n_nodes = count_nodes(key[counted], nodes, int(key.max()) + 1)
     of_pool = pool_nodes[np.arange(len(n_nodes)) % n_pools]
     common = (n_nodes >= least) & (n_nodes >= COMMON_EVENT_SHARE * of_pool)
     return np.asarray((rows >= 0) & common[key] & held)

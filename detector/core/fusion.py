@@ -59,6 +59,27 @@ def one_sided(score: FloatArray, sign: NDArray[np.int8]) -> FloatArray:
     return np.where(better, 0.0, score)
 
 
+def count_nodes(key: IntArray, node: IntArray, size: int) -> IntArray:
+    """Count the different nodes under each key.
+
+    Parameters
+    ----------
+    key, node : ndarray of shape (n,)
+        Key (>= 0) and node of each observation.
+    size
+        Number of keys, at least the highest plus one.
+
+    Returns
+    -------
+    ndarray of shape (size,)
+    """
+    if not len(key):
+        return np.zeros(size, dtype=np.int64)
+    n_nodes = int(node.max()) + 1
+    pairs = np.unique(key * n_nodes + node)
+    return np.bincount(pairs // n_nodes, minlength=size)
+
+
 def common_rows(
     active: IntArray, rows: IntArray, nodes: IntArray, row_nodes: IntArray, *, share: float, least: int
 ) -> BoolArray:
@@ -83,9 +104,7 @@ def common_rows(
     placed = active[rows[active] >= 0]
     if not len(placed):
         return common
-    n_nodes = int(nodes.max()) + 1
-    pairs = np.unique(rows[placed] * n_nodes + nodes[placed])
-    deviating = np.bincount(pairs // n_nodes, minlength=len(row_nodes))
+    deviating = count_nodes(rows[placed], nodes[placed], len(row_nodes))
     return np.asarray((deviating >= least) & (deviating >= share * row_nodes))
 
 

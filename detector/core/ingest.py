@@ -41,8 +41,6 @@ class CellValues:
         True where a series of the cell was seen for the first time at this evaluation.
     fresh : ndarray of shape (n_cells,), bool
         True where a young enough sample exists, even if it gives no rate yet.
-    sample_s : ndarray of shape (n_cells,)
-        Epoch seconds of the newest sample, 0 when there was none.
     codes
         For cells of codes with several fresh series (an XID each): their values.
     """
@@ -51,7 +49,6 @@ class CellValues:
     rise: FloatArray
     appeared: BoolArray
     fresh: BoolArray
-    sample_s: FloatArray
     codes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 
@@ -251,25 +248,21 @@ def cell_values(
     n_components = len(cell_of)
     by_component = np.full(n_components, np.nan)
     fresh_component = np.zeros(n_components, dtype=bool)
-    time_of = np.zeros(n_components)
     by_component[component[chosen]] = state.meaning[chosen]
     fresh_component[component[chosen]] = True
-    time_of[component[chosen]] = state.last_ms[chosen] / 1000.0
     placed = cell_of >= 0
     fresh_component &= placed
 
     value = np.full(n_cells, np.nan)
     fresh = np.zeros(n_cells, dtype=bool)
-    sample_s = np.zeros(n_cells)
     live = np.flatnonzero(fresh_component)
     fresh[cell_of[live]] = True
-    sample_s[cell_of[live]] = time_of[live]
     single = index.cell_components[cell_of[live]] == 1
     value[cell_of[live[single]]] = by_component[live[single]]
     several = live[~single]
     several = several[np.isfinite(by_component[several])]
     _reduce_into(value, cell_of[several].astype(np.int64), by_component[several], index.cell_reduce)
-    _node_means(value, fresh, sample_s, index)
+    _node_means(value, fresh, index)
 
     rise = np.zeros(n_cells)
     risen = np.flatnonzero(state.rise > 0)
@@ -280,7 +273,7 @@ def cell_values(
     if len(first_seen):
         cells_first = cell_of[component[first_seen]]
         appeared[cells_first[cells_first >= 0]] = True
-    return CellValues(value, rise, appeared, fresh, sample_s, codes)
+    return CellValues(value, rise, appeared, fresh, codes)
 
 
 def _reduce_into(value: FloatArray, cells: IntArray, numbers: FloatArray, how: NDArray[np.int32]) -> None:
@@ -304,7 +297,7 @@ def _reduce_into(value: FloatArray, cells: IntArray, numbers: FloatArray, how: N
         value[by_max] = peak[by_max]
 
 
-def _node_means(value: FloatArray, fresh: BoolArray, sample_s: FloatArray, index: SeriesIndex) -> None:
+def _node_means(value: FloatArray, fresh: BoolArray, index: SeriesIndex) -> None:
     """Fill the node-mean cells from the parts that have a value, in place."""
     target = index.cell_mean_of
     feeding = np.flatnonzero(target >= 0)
@@ -317,4 +310,3 @@ def _node_means(value: FloatArray, fresh: BoolArray, sample_s: FloatArray, index
     filled = np.flatnonzero(counts)
     value[filled] = sums[filled] / counts[filled]
     fresh[filled] = True
-    np.maximum.at(sample_s, into, sample_s[feeding])

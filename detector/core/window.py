@@ -45,12 +45,14 @@ class Window:
         self._order: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._sorted_rows: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._ordered_layout: Layout | None = None
+        self._ratios: dict[tuple[int, int], FloatArray] = {}
 
     def add(self, at: float, values: FloatArray, stats: RowStats, layout: Layout) -> None:
         """Keep one evaluation."""
         with np.errstate(over="ignore"):
             small = values.astype(np.float32)
         self._frames.append(Frame(at, small, stats.median, stats.scale, layout))
+        self._ratios.clear()
 
     def frames(self) -> list[Frame]:
         """Kept frames, oldest first."""
@@ -79,17 +81,26 @@ class Window:
         -------
         float
             1 is usual; NaN when the member or the group has no values.
+
+        Notes
+        -----
+        All members of a row are measured at once and kept until the next evaluation.
         """
         members = self.members(layout, row)
+        key = (row, n_frames)
+        if key not in self._ratios:
+            self._ratios[key] = self._row_ratios(members, row, n_frames)
+        return float(self._ratios[key][np.searchsorted(members, cell)])
+
+    def _row_ratios(self, members: NDArray[np.int64], row: int, n_frames: int) -> FloatArray:
         recent = list(self._frames)[-n_frames:]
+        unknown = np.full(len(members), np.nan)
         size = int(members.max()) + 1 if len(members) else 0
         rows = [frame.values[members].astype(np.float64) for frame in recent if len(frame.values) >= size]
         if not rows or len(members) < 3:
-            return float("nan")
+            return unknown
         median, scale = float(recent[-1].median[row]), float(recent[-1].scale[row])
         if not (np.isfinite(median) and scale > 0):
-            return float("nan")
+            return unknown
         near = np.clip(np.array(rows), median - REACH * scale, median + REACH * scale)
-        ratio = distance_ratio(mean_distances(near), scale)
-        found = ratio[np.searchsorted(members, cell)]
-        return float(found)
+        return distance_ratio(mean_distances(near), scale)
