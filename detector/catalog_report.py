@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from detector.discover import Draft, Dropped, draft, reject_by_name
+from detector.pipeline import IDENTITY_METRICS
 from detector.sampled import Behaviour, Collected, SampledSeries, behaviour, collect
 from detector.source.base import Source
 from grouping.catalog import Catalog
@@ -20,11 +21,7 @@ MIN_PEERS = 3
 CHUNK_SERIES = 100_000
 """Series that one request of a discovery may ask for."""
 
-IDENTITY = frozenset({"node_uname_info"})
-"""Metrics that tell which labels are one machine."""
-
 ALL_NAMES = 'count by (__name__) ({__name__!=""})'
-COUNTER_TYPES = ("counter", "histogram", "summary")
 
 
 class Fit(StrEnum):
@@ -189,7 +186,7 @@ def check(
         mine.members.add((where.node, where.part))
         mine.nodes.add(where.node)
     entries = tuple(_entry(spec, placed.get(spec.name, _Placed()), types or {}) for spec in catalog.specs)
-    known = {*catalog.by_name, *IDENTITY}
+    known = {*catalog.by_name, *IDENTITY_METRICS}
     return Report(
         entries=entries,
         units=_units(catalog, entries, placed),
@@ -286,7 +283,7 @@ def check_database(
     SourceError
         When the database does not answer.
     """
-    names = sorted({*catalog.by_name, *IDENTITY})
+    names = sorted({*catalog.by_name, *IDENTITY_METRICS})
     collected = collect(source, names, start_s, end_s)
     types = questions.metadata() if questions is not None else {}
     everything = metric_names(questions, end_s) if questions is not None else {}
@@ -325,7 +322,7 @@ def discover_database(
     types = questions.metadata()
     counts = metric_names(questions, end_s)
     reasons = {name: reject_by_name(name, types.get(name, ""), known) for name in counts}
-    wanted = {name: count for name, count in counts.items() if not reasons[name] or name in IDENTITY}
+    wanted = {name: count for name, count in counts.items() if not reasons[name] or name in IDENTITY_METRICS}
     nodes = NodeIdentity(identity or IdentityRules())
     series: list[SampledSeries] = []
     for names in _by_size(wanted):

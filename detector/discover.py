@@ -16,12 +16,13 @@ import numpy as np
 from detector.discover_floors import RELATIVE_FLOOR, Track, draft_floor, rates
 from detector.discover_labels import Meaning, read_labels
 from detector.sampled import Behaviour, SampledSeries, behaviour, by_metric, collect
-from detector.source.base import Source
+from detector.source.recording import RecordingSource
 from grouping.catalog import Catalog
 from grouping.identity import IdentityRules, NodeIdentity
 from grouping.model import FaultRule, Kind, MetricSpec, Severity
 
 MIN_NODES = 3
+END_OF_TIME_S = 4.0e9
 MIN_SAMPLES = 3
 MAX_PER_NODE = 2000
 """More series of one metric on one node than this are not worth their cost."""
@@ -332,9 +333,7 @@ def _flow(spec: MetricSpec) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def catalog_for_recording(
-    catalog: Catalog, source: Source, *, start_s: float = 0.0, end_s: float = 4.0e9
-) -> tuple[Catalog, list[str]]:
+def catalog_for_recording(catalog: Catalog, source: RecordingSource) -> tuple[Catalog, list[str]]:
     """Return the catalog for a recording: the given one, or a draft when it has none of the metrics.
 
     Parameters
@@ -342,20 +341,16 @@ def catalog_for_recording(
     catalog
         What is normally compared.
     source
-        The recording.
-    start_s, end_s
-        What of it to look at, epoch seconds; by default all of it.
+        The recording; its samples are looked at only when a draft is needed.
 
     Returns
     -------
     tuple
         The catalog and notes for the user.
     """
-    found = collect(source, (), start_s, end_s)
-    names = {one.name for one in found.series}
-    if not names or names & set(catalog.by_name):
+    if not source.metric_names or source.metric_names & set(catalog.by_name):
         return catalog, []
-    drafted = draft(found.series)
+    drafted = draft(collect(source, (), 0.0, END_OF_TIME_S).series)
     if not drafted.entries:
         return catalog, ["none of the recording's metrics is in the catalog, and none could be drafted"]
     n = len(drafted.entries)

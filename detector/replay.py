@@ -126,9 +126,7 @@ def pipeline_for(
     tuple
         The pipeline, and notes for the user.
     """
-    notes: list[str] = []
-    if not source.metric_names & set(catalog.by_name):
-        catalog, notes = catalog_for_recording(catalog, source)
+    catalog, notes = catalog_for_recording(catalog, source)
     if use_pool:
         declared = [DeclaredPool("pool", tuple(recording.pool))]
         if recording.spares:

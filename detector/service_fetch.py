@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from detector.errors import SourceError, SourceTimeout
 from detector.source.base import Batch, Interner, Source
@@ -23,13 +23,6 @@ T = TypeVar("T")
 
 class Stopped(Exception):
     """The service is ending."""
-
-
-class Asks(Protocol):
-    """A source that answers PromQL."""
-
-    def query(self, promql: str, at: float) -> Sequence[tuple[Any, float]]:
-        """Return label set and value of each result."""
 
 
 class _Guard:

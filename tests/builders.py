@@ -155,3 +155,27 @@ def gpu_gauge(
         return points
 
     return source
+
+
+TASKS = "backendai_async_task_count"
+
+
+def agent_labels(node: str) -> Labels:
+    return {
+        "instance": f"{node}:6003",
+        "job": "backendai",
+        "display_name": f"agent-{node}",
+        "service_group": "agent",
+    }
+
+
+def tasks(telemetry: Telemetry, change: Callable[[int, str], float | None] | None = None):
+    """Asynchronous tasks of each node's scheduler agent, 44 to 50 in health."""
+
+    def source(tick: int, node: str) -> list[Point]:
+        value = 47 + telemetry.rng.integers(-3, 4)
+        if change is not None and (changed := change(tick, node)) is not None:
+            value = changed
+        return [(TASKS, agent_labels(node), float(value))]
+
+    return source

@@ -12,13 +12,16 @@ from grouping.pools import PoolRules
 from tests.builders import (
     CATALOG,
     STEP,
+    TASKS,
     Telemetry,
+    agent_labels,
     gauge,
     gpu_gauge,
     gpu_labels,
     node_labels,
     smi_labels,
     suspects,
+    tasks,
 )
 
 POWER, TEMP, UTIL = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
@@ -26,30 +29,11 @@ XID, NVLINK = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 CLOCK, COPY, USED = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_FB_USED"
 SMI_POWER, SMI_UTIL = "all_smi_gpu_power_consumption_watts", "all_smi_gpu_utilization"
 SMI_TEMP = "all_smi_gpu_temperature_celsius"
-TASKS, LOAD, FAILED_RPC = "backendai_async_task_count", "node_load1", "backendai_rpc_failure_requests_total"
+LOAD, FAILED_RPC = "node_load1", "backendai_rpc_failure_requests_total"
 REMAPPED, REPLAY = "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"
 IB = "node_infiniband_port_data_received_bytes_total"
 BAD = "gpu004"
 ONSET = 40
-
-
-def agent_labels(node):
-    return {
-        "instance": f"{node}:6003",
-        "job": "backendai",
-        "display_name": f"agent-{node}",
-        "service_group": "agent",
-    }
-
-
-def tasks(t, change=None):
-    def source(tick, node):
-        value = 47 + t.rng.integers(-3, 4)
-        if change is not None and (changed := change(tick, node)) is not None:
-            value = changed
-        return [(TASKS, agent_labels(node), float(value))]
-
-    return source
 
 
 def counter(t, name, rate, noise, labels=node_labels, change=None):

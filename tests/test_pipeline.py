@@ -7,6 +7,7 @@ from detector.outcome import Incident, Layer, Status
 from tests.builders import (
     CATALOG,
     STEP,
+    TASKS,
     Telemetry,
     gauge,
     gpu_gauge,
@@ -15,32 +16,14 @@ from tests.builders import (
     node_labels,
     smi_labels,
     suspects,
+    tasks,
 )
 
 POWER, TEMP, UTIL = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
 XID, NVLINK = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
-TASKS, LOAD = "backendai_async_task_count", "node_load1"
+LOAD = "node_load1"
 BAD = "gpu004"
 ONSET = 50
-
-
-def agent_labels(node):
-    return {
-        "instance": f"{node}:6003",
-        "job": "backendai",
-        "display_name": f"agent-{node}",
-        "service_group": "agent",
-    }
-
-
-def tasks(telemetry, change=None):
-    def source(tick, node):
-        value = 47 + telemetry.rng.integers(-3, 4)
-        if change is not None and (changed := change(tick, node)) is not None:
-            value = changed
-        return [(TASKS, agent_labels(node), float(value))]
-
-    return source
 
 
 def cluster(n_nodes=12, seed=1, **kwargs):

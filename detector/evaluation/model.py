@@ -193,15 +193,6 @@ class Detector(Protocol):
         ...
 
 
-@runtime_checkable
-class Trainable(Protocol):
-    """A detector that chooses its settings on labelled cases before it is used."""
-
-    def fit(self, cases: Sequence[Recording]) -> None:
-        """Learn from labelled cases, none of which it is scored on."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """A node and a time worth a picture.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -12,14 +11,13 @@ import msgspec
 import numpy as np
 
 from detector.errors import SourceDecode
+from detector.source.answer import Deadline
 from detector.source.base import Batch, Interner
-from detector.source.http import HttpClient
 from detector.source.options import SourceOptions
-from detector.source.prometheus_api import LabelledValue, PrometheusApi, RawResult
-from detector.source.request_plan import RequestPlan, slices
+from detector.source.prometheus_api import RawResult
+from detector.source.queried import QueriedSource, seconds
 from detector.source.samples import Part, SampleCollector
 from detector.source.selector import selector
-from detector.source.victoriametrics import seconds
 
 NAMES_PER_QUERY = 50
 MAX_KNOWN_LABELS = 8_000_000
@@ -35,7 +33,7 @@ _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 _encode_labels = msgspec.json.Encoder(order="sorted").encode
 
 
-class PrometheusSource:
+class PrometheusSource(QueriedSource):
     """Samples as stored, with their own times, through the query API.
 
     The database leaves staleness markers out by itself. Warnings in an answer (a remote store that
@@ -48,11 +46,7 @@ class PrometheusSource:
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._client = HttpClient(options)
-        self._api = PrometheusApi(self._client)
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="query")
-        self._plan = RequestPlan(options.max_series_per_request, NAMES_PER_QUERY, self._executor)
+        super().__init__(options, NAMES_PER_QUERY, n_parallel=1)
         self._keys: dict[bytes, bytes] = {}
 
     def fetch(self, names: Sequence[str], start_ms: int, end_ms: int, interner: Interner) -> Batch:
@@ -63,22 +57,17 @@ class PrometheusSource:
         SourceError
             Nothing was returned that can be trusted.
         """
-        begun = time.perf_counter()
-        deadline = self._client.deadline()
-        collector = SampleCollector(interner, self._client.base_url, max_series=self._options.max_series)
         answers: list[RawResult] = []
-        for low_ms, high_ms in slices(start_ms, end_ms, self._options.slice_s):
-            collector.new_slice()
 
-            def ask(group: Sequence[str], low: int = low_ms, high: int = high_ms) -> Part:
-                query = f"{selector(group, self._options.extra_filters)}[{high - low}ms]"
-                answer = self._api.raw_query(query, seconds(high), deadline)
-                answers.append(replace(answer, result=b""))
-                return self._part(answer.result, collector)
+        def ask(
+            group: Sequence[str], low: int, high: int, collector: SampleCollector, deadline: Deadline
+        ) -> Part:
+            query = f"{selector(group, self._options.extra_filters)}[{high - low}ms]"
+            answer = self._api.raw_query(query, seconds(high), deadline)
+            answers.append(replace(answer, result=b""))
+            return self._part(answer.result, collector)
 
-            self._plan.run(names, ask, collector, deadline)
-        asked_s = time.perf_counter() - begun
-        batch = collector.finish(start_ms, end_ms)
+        batch, asked_s = self._gather(names, start_ms, end_ms, interner, ask)
         warnings = dict.fromkeys(text for answer in answers for text in answer.warnings)
         notes = tuple(f"the database warns: {' '.join(text.split())[:200]}" for text in warnings)
         if not len(batch.series):
@@ -90,19 +79,6 @@ class PrometheusSource:
             fetch_s=asked_s,
             notes=notes,
         )
-
-    def query(self, promql: str, at: float) -> list[LabelledValue]:
-        """Return the instant vector of a PromQL expression at `at` (epoch seconds)."""
-        return self._api.query(promql, at)
-
-    def metadata(self) -> Mapping[str, str]:
-        """Return the declared type of each metric; empty when the database keeps none."""
-        return self._api.metadata()
-
-    def close(self) -> None:
-        """Close connections; ends a fetch that another thread is in."""
-        self._client.close()
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _part(self, result: bytes, collector: SampleCollector) -> Part:
         begun = time.perf_counter()

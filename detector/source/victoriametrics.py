@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 
 from detector.source.answer import Deadline
 from detector.source.base import Batch, Interner
-from detector.source.http import Form, HttpClient
+from detector.source.http import Form
 from detector.source.options import SourceOptions
-from detector.source.prometheus_api import LabelledValue, PrometheusApi
-from detector.source.request_plan import RequestPlan, slices
+from detector.source.queried import QueriedSource, seconds
 from detector.source.samples import Part, SampleCollector
 from detector.source.selector import selectors
 
@@ -21,7 +18,7 @@ NAMES_PER_REQUEST = 40
 """Small enough that requests side by side end together, large enough to be few."""
 
 
-class VictoriaMetricsSource:
+class VictoriaMetricsSource(QueriedSource):
     """Samples as stored, with their own times, from ``/api/v1/export``.
 
     Export answers of a cluster are complete or refused; it has no partial ones, so `Batch.is_partial`
@@ -34,11 +31,7 @@ class VictoriaMetricsSource:
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._client = HttpClient(options)
-        self._api = PrometheusApi(self._client)
-        self._executor = ThreadPoolExecutor(options.parallel_requests, thread_name_prefix="export")
-        self._plan = RequestPlan(options.max_series_per_request, NAMES_PER_REQUEST, self._executor)
+        super().__init__(options, NAMES_PER_REQUEST, options.parallel_requests)
 
     def fetch(self, names: Sequence[str], start_ms: int, end_ms: int, interner: Interner) -> Batch:
         """Return every sample of the named metrics with ``start_ms < time <= end_ms``.
@@ -50,36 +43,18 @@ class VictoriaMetricsSource:
         SourceError
             Nothing was returned that can be trusted.
         """
-        begun = time.perf_counter()
-        deadline = self._client.deadline()
-        collector = SampleCollector(interner, self._client.base_url, max_series=self._options.max_series)
         sizes: list[int] = []
-        for low_ms, high_ms in slices(start_ms, end_ms, self._options.slice_s):
-            collector.new_slice()
 
-            def ask(group: Sequence[str], low: int = low_ms, high: int = high_ms) -> Part:
-                part, size = self._export(group, low, high, collector, deadline)
-                sizes.append(size)
-                return part
+        def ask(
+            group: Sequence[str], low: int, high: int, collector: SampleCollector, deadline: Deadline
+        ) -> Part:
+            part, size = self._export(group, low, high, collector, deadline)
+            sizes.append(size)
+            return part
 
-            self._plan.run(names, ask, collector, deadline)
-        asked_s = time.perf_counter() - begun
-        batch = collector.finish(start_ms, end_ms)
+        batch, asked_s = self._gather(names, start_ms, end_ms, interner, ask)
         notes = () if len(batch.series) else ("the database returned no samples",)
         return replace(batch, n_bytes=sum(sizes), fetch_s=asked_s, notes=batch.notes + notes)
-
-    def query(self, promql: str, at: float) -> list[LabelledValue]:
-        """Return the instant vector of a PromQL expression at `at` (epoch seconds)."""
-        return self._api.query(promql, at)
-
-    def metadata(self) -> Mapping[str, str]:
-        """Return the declared type of each metric; empty when the database keeps none."""
-        return self._api.metadata()
-
-    def close(self) -> None:
-        """Close connections; ends a fetch that another thread is in."""
-        self._client.close()
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _export(
         self, names: Sequence[str], start_ms: int, end_ms: int, collector: SampleCollector, deadline: Deadline
@@ -106,10 +81,3 @@ class VictoriaMetricsSource:
         form.append(("start", seconds(start_ms)))
         form.append(("end", seconds(end_ms + 1)))
         return form
-
-
-def seconds(ms: int) -> str:
-    """Return epoch milliseconds as decimal seconds, exactly."""
-    sign = "-" if ms < 0 else ""
-    whole, rest = divmod(abs(ms), 1000)
-    return f"{sign}{whole}.{rest:03d}"
