@@ -1,8 +1,8 @@
 """Real labelled cases: which sets there are, what they can and can't show, and the subset kept here.
 
 Four public sets have been brought into the form of recorded incidents. All of it is evaluated in
-place (``oddnode evaluate FOLDER``); a small part that its licences allow to pass on is copied to
-``replay_data/real``.
+place (``oddnode evaluate FOLDER``); what its licences allow to pass on is copied to ``replay_data/real``,
+of the largest set a third of the labelled cases.
 
 Run: ``python -m benchmarks.cases_real describe FOLDER`` or ``... copy FOLDER [--out replay_data/real]``
 """
@@ -26,7 +26,7 @@ from detector.source.incident_file import Recording
 
 ROOT = Path(__file__).resolve().parent.parent / "replay_data" / "real"
 ALLOWED = ("MIT", "Apache-2.0")
-MAX_COPIED_BYTES = 4 << 20
+MAX_COPIED_BYTES = 11 << 20
 DAY_S = 86400.0
 
 
@@ -46,6 +46,8 @@ class RealSet:
         What its numbers can't show.
     kept
         Cases that are copied.
+    rule
+        How they were chosen.
     """
 
     origin: str
@@ -53,6 +55,11 @@ class RealSet:
     what: str
     limits: str
     kept: tuple[str, ...] = ()
+    rule: str = "all"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
 
 
 SETS = {
@@ -62,14 +69,13 @@ SETS = {
         what="12 production servers, 19 metrics every 5 minutes, labelled by experts per server",
         limits="values are scaled per server and names are hidden; metrics 00 to 05 are private to a "
         "server; many labels do not stand out from the peers",
-        kept=(
-            "asd-h01",
-            "asd-h05",
-            "asd-i00-single",
-            "asd-i02-fleet",
-            "asd-i14-single",
-            "asd-i20-single",
-            "asd-i52-single",
+        kept=_names(
+            "asd-h01 asd-h03 asd-h05 asd-i00-single asd-i02-fleet asd-i04-single "
+            "asd-i06-minority asd-i08-single asd-i10-single asd-i12-single asd-i14-single "
+            "asd-i16-single asd-i18-single asd-i20-single asd-i22-single asd-i24-minority "
+            "asd-i26-single asd-i28-minority asd-i30-single asd-i32-single asd-i34-minority "
+            "asd-i36-single asd-i38-minority asd-i40-single asd-i42-single asd-i44-minority "
+            "asd-i46-single asd-i48-single asd-i50-single asd-i52-single"
         ),
     ),
     "bytedance_straggler": RealSet(
@@ -87,17 +93,26 @@ SETS = {
         what="machines of a content platform in pools of 5 to 16, raw units every 5 minutes",
         limits="pools were formed by equal levels and correlation; kinds are unknown; some labels are "
         "invisible in the data and effects outlast labels",
+        kept=_names(
+            "dataset2a-i02-single dataset2a-i05-single dataset2a-i08-single "
+            "dataset2b-i01-fleet dataset2c-i01-single dataset2c-i04-single "
+            "dataset2c-i07-single dataset2c-i10-single dataset2c-i13-single"
+        ),
+        rule="of the labelled cases in order of name, the third, the sixth and so on",
     ),
     "mlperf_power": RealSet(
         origin="github.com/mlcommons/training_results_v4.0 (Sustainable Metal Cloud, power)",
         licence="Apache-2.0",
         what="AC and DC watts of 8 and 64 nodes with 8 H100 each in training runs, every 2 seconds",
         limits="healthy only, 2 to 57 minutes long; one metric in two forms",
-        kept=(
-            "mlperf-llama2_70b_lora-64n-5864-3",
-            "mlperf-llama2_70b_lora-8n-5742-4",
-            "mlperf-resnet-8n-4960-2",
-            "mlperf-ssd-8n-4957-1",
+        kept=_names(
+            "mlperf-gpt3-64n-5848-2 mlperf-gpt3-64n-5849-3 mlperf-llama2_70b_lora-64n-5730-8 "
+            "mlperf-llama2_70b_lora-64n-5731-3 mlperf-llama2_70b_lora-64n-5732-7 "
+            "mlperf-llama2_70b_lora-64n-5864-3 mlperf-llama2_70b_lora-64n-5864-6 "
+            "mlperf-llama2_70b_lora-8n-5742-10 mlperf-llama2_70b_lora-8n-5742-4 "
+            "mlperf-llama2_70b_lora-8n-5742-9 mlperf-llama2_70b_lora-8n-5788-3 "
+            "mlperf-llama2_70b_lora-8n-5788-5 mlperf-resnet-8n-4960-2 mlperf-resnet-8n-4960-4 "
+            "mlperf-ssd-8n-4957-1 mlperf-ssd-8n-4957-3 mlperf-ssd-8n-4957-5"
         ),
     ),
 }
@@ -196,7 +211,8 @@ def readme(name: str, real: RealSet) -> str:
     """Describe a copied set."""
     return (
         f"# {name}\n\n{real.what}.\n\nOrigin: {real.origin}. Licence: {real.licence}. The samples are "
-        f"recorded; they were brought into this form, with labels as published by the authors.\n\n"
+        f"recorded; they were brought into this form, with labels as published by the authors. Kept here: "
+        f"{real.rule}.\n\n"
         f"What the numbers can't show: {real.limits}.\n\n"
         "Cases of one origin may hold the same time; evaluation counts it once. Onsets often lie at "
         "the same distance from the start of the case, so a detector that knows how long a case "

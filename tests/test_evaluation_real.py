@@ -11,7 +11,7 @@ from detector.evaluation.cases import find_cases
 from detector.evaluation.summary import made_of, set_of
 
 REAL = Path(__file__).parent.parent / "replay_data" / "real"
-MAX_BYTES = 4 << 20
+MAX_BYTES = 11 << 20
 
 
 def test_every_kept_case_is_there_labelled_and_recorded() -> None:
