@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.core import conclusion
 from detector.core import incidents as life
 from detector.core.absence import AbsenceReport, judge_absence
 from detector.core.completeness import Completeness
-from detector.core.conclusion import FORGET_S, Evaluation, Teller, common_by_name, step_incidents, verdicts
+from detector.core.conclusion import FORGET_S, Concluded, Evaluation, Teller
 from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
@@ -48,8 +50,6 @@ STANDING_S = 3600.0
 
 KNOWN_SHARE = 0.3
 """Share of its expected cells that must be fresh for a node to be judged."""
-
-__all__ = ["GroupSummary", "Pipeline", "SeriesView"]
 
 
 class Pipeline:
@@ -97,6 +97,7 @@ class Pipeline:
         self.pools: Pools | None = None
         self.layout: Layout | None = None
         self.last_at: float | None = None
+        self.concluded: Concluded | None = None
         self._layout_key: tuple[int, bytes] = (-1, b"")
         self._floors = Floors(np.zeros(0), np.zeros(0))
 
@@ -151,7 +152,9 @@ class Pipeline:
             active, self.memory.direct, direct_score, absence, self.interner, len(self._targets)
         )
         self.last_at = at
-        ev = Evaluation(at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused)
+        ev = Evaluation(
+            at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation
+        )
         return self._conclude(ev, batch, judge=judge)
 
     def groups(self) -> list[GroupSummary]:
@@ -323,29 +326,29 @@ class Pipeline:
             # What is missing from a partial answer may be the evidence: it never clears anything.
             told_enough = ev.scores.instant >= life.QUIET_SHARE
             seen = known & (told_enough | (not batch.is_partial))
-            incidents, transitions, told = step_incidents(
+            incidents, transitions, told = conclusion.step_incidents(
                 self.open, ev, teller, decided, seen, gone, p.clear_after_s
             )
         else:
             incidents, transitions, told = list(self.open.values()), [], {}
+        shared = conclusion.common_by_name(ev.common, guarded, index, ev.pools)
         sizes = {ev.pools.names[k]: int((ev.pools.pool_of == k).sum()) for k in range(len(ev.pools.names))}
-        events = self.events.step(common_by_name(ev.common, guarded, index, ev.pools), ev.at, sizes)
-        undetermined: dict[str, int] = {}
-        for reason in reasons.values():
-            undetermined[reason] = undetermined.get(reason, 0) + 1
-        return Outcome(
+        events = self.events.step(shared, ev.at, sizes)
+        outcome = Outcome(
             at=ev.at,
-            verdicts=verdicts(ev, index, self.open, told, reasons),
+            verdicts=conclusion.verdicts(ev, index, self.open, told, reasons),
             incidents=tuple(incidents),
             transitions=tuple(transitions),
             group_events=tuple(events),
             data_quality=(*ev.absence.quality, *self._other_findings(ev, batch)),
             is_partial=batch.is_partial,
-            undetermined=undetermined,
+            undetermined=dict(Counter(reasons.values())),
             n_series=index.n_series,
             n_cells=index.n_cells,
             n_groups=len(ev.layout.blocks),
         )
+        self.concluded = Concluded(ev, outcome, decided, guarded, known)
+        return outcome
 
     def _is_suspect(self, name: str) -> bool:
         incident = self.open.get(name)

@@ -18,7 +18,7 @@ from detector.core.ingest import CellValues
 from detector.core.judge import ActiveCells, Common, NodeScores
 from detector.core.peers import RowStats
 from detector.core.window import Window
-from detector.outcome import Evidence, Incident, Layer, Status, Transition, Verdict
+from detector.outcome import Evidence, Incident, Layer, Outcome, Status, Transition, Verdict
 from grouping.index import SeriesIndex
 from grouping.layout import Layout
 from grouping.pools import Pools
@@ -41,7 +41,11 @@ SHOW_FROM = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """All arrays of one evaluation, as far as conclusions need them."""
+    """All arrays of one evaluation, as far as conclusions need them.
+
+    `z` is each cell's robust z-score against its peers, `deviation` what is left of it without
+    habit, better side and what a twin denies; both NaN where unknown.
+    """
 
     at: float
     dt: float
@@ -54,6 +58,31 @@ class Evaluation:
     direct_score: FloatArray
     absence: AbsenceReport
     scores: NodeScores
+    z: FloatArray
+    deviation: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """The newest evaluation and what was made of it, kept until the next one so that it can be explained.
+
+    Parameters
+    ----------
+    evaluation, outcome
+        Arrays, and what was told.
+    decided : ndarray of shape (n_nodes,), bool
+        Nodes named now.
+    guarded
+        Pools and their nodes that are not named because too many would be.
+    known : ndarray of shape (n_nodes,), bool
+        Nodes with data to judge them by.
+    """
+
+    evaluation: Evaluation
+    outcome: Outcome
+    decided: BoolArray
+    guarded: Mapping[int, NDArray[np.int64]]
+    known: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
