@@ -22,6 +22,7 @@ from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, 
 from detector.core.memory import Memory
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
+from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
 from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
 from detector.core.window import Window
@@ -31,7 +32,6 @@ from grouping.catalog import Catalog
 from grouping.identity import IdentityRules, NodeIdentity
 from grouping.index import SeriesIndex
 from grouping.layout import Layout, build_layout
-from grouping.model import Kind
 from grouping.part_classes import PartClasses
 from grouping.placement import PlacementRules, Placer
 from grouping.pools import PoolRules, Pools, PoolTracker
@@ -65,6 +65,8 @@ class Pipeline:
         Knobs of the detection core.
     identity, placement, pools
         Rules for node names, parts and pools; None for the defaults.
+    thresholds
+        What a calibration has learnt; None for one threshold.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Pipeline:
         identity: IdentityRules | None = None,
         placement: PlacementRules | None = None,
         pools: PoolRules | None = None,
+        thresholds: Thresholds | None = None,
     ) -> None:
         self.catalog = catalog
         self.parameters = parameters or Parameters()
@@ -86,6 +89,8 @@ class Pipeline:
         p = self.parameters
         self.full_s = max(p.continuity_s, p.continuity_samples * p.step_s)
         self.n_window = max(8, int(np.ceil(self.full_s / p.step_s)))
+        self.thresholds = thresholds or Thresholds()
+        self.cell_thresholds = CellThresholds(self.thresholds, p.z_threshold)
         self.declared: Mapping[str, str] | None = None
         self._targets = sorted({spec.target for spec in catalog.specs})
         self.memory = Memory(self.interner, self._targets)
@@ -122,7 +127,7 @@ class Pipeline:
         ValueError
             When `at` is not after the evaluation before.
         """
-        p = self.parameters
+        p, index = self.parameters, self.interner
         if self.last_at is not None and at <= self.last_at:
             raise ValueError(f"evaluation time {at} is not after the one before, {self.last_at}")
         dt = p.step_s if self.last_at is None else min(at - self.last_at, p.stale_after_steps * p.step_s)
@@ -135,22 +140,22 @@ class Pipeline:
         z[self.memory.weights.weight == 0] = np.nan
         z[pools.in_grace[self.interner.cell_node]] = np.nan
         self.window.add(at, cells.value, stats, layout)
+        threshold = self.cell_thresholds.of_cells(index.signals, index.cell_signal)
         deviation = one_sided(self.memory.habit.excess(z), self.memory.weights.sign)
-        deviation = self.twins.settle(self.interner, deviation, p.z_threshold, at=at, dt=dt)
+        deviation = self.twins.settle(self.interner, deviation, threshold, at=at, dt=dt)
         deviating = self.memory.clock.step(
-            deviation, p.z_threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
+            deviation, threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
         self._learn(z, deviating, at, dt)
         direct_score = self._step_direct(layout, cells, at, dt)
         self.memory.note_exporters(cells.fresh)
         absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
         active, common = active_cells(
-            self.memory.clock, deviating, self.memory.weights, self.interner, layout, p, self.full_s
+            self.memory.clock, deviating, self.memory.weights, index, layout, p, self.full_s, threshold
         )
         active = self._similar_dropped(active, layout)
-        fused = node_scores(
-            active, self.memory.direct, direct_score, absence, self.interner, len(self._targets)
-        )
+        sizes = (len(self._targets), self.thresholds.node)
+        fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
         self.last_at = at
         ev = Evaluation(
             at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation
@@ -211,22 +216,9 @@ class Pipeline:
         )
         stale = p.stale_after_steps * p.step_s
         cells = cell_values(self.memory.series, index, first, at=at, stale_after_s=stale)
-        self._count_appearances(cells, first)
+        self.memory.count_appearances(cells, first)
         self.memory.presence.see(cells.fresh, at)
         return cells
-
-    def _count_appearances(self, cells: CellValues, first: NDArray[np.int64]) -> None:
-        """Count the first value of a labelled error counter as a rise: it exists since its first event."""
-        if not len(first):
-            return
-        index = self.interner
-        specs = [signal.spec for signal in index.signals]
-        counted = np.array([s.kind is Kind.ERROR_COUNTER and bool(s.sum_over) for s in specs], dtype=bool)
-        cell = index.component_cell[index.series_component[first]]
-        placed = cell >= 0
-        first, cell = first[placed], cell[placed]
-        chosen = counted[index.cell_signal[cell]] & self.memory.exporter_known()[cell]
-        np.add.at(cells.rise, cell[chosen], self.memory.series.last_value[first[chosen]])
 
     def _choose_pools(self, cells: CellValues, at: float) -> None:
         index = self.interner
@@ -397,4 +389,5 @@ class Pipeline:
         found += [DataQuality("identity_conflict", "", at, str(c)) for c in self.identity.conflicts()]
         found.extend(DataQuality("part_changed", "", at, note) for note in self.placer.notes())
         found.extend(DataQuality("source", "", at, note) for note in batch.notes)
+        found.extend(DataQuality("calibration", "", at, note) for note in self.thresholds.notes)
         return found

@@ -52,7 +52,14 @@ class Continuity:
         self.unknown_s = grow(self.unknown_s, size, 0.0)  # type: ignore[assignment]
 
     def step(
-        self, score: FloatArray, threshold: float, *, at: float, dt: float, full_s: float, max_gap_s: float
+        self,
+        score: FloatArray,
+        threshold: float | FloatArray,
+        *,
+        at: float,
+        dt: float,
+        full_s: float,
+        max_gap_s: float,
     ) -> BoolArray:
         """Advance all clocks by one evaluation.
 
@@ -61,7 +68,7 @@ class Continuity:
         score : ndarray of shape (n_cells,)
             Signed deviation; NaN means unknown, and freezes the clock.
         threshold
-            Absolute score from which a cell deviates.
+            Absolute score from which a cell deviates; one for all, or of shape (n_cells,).
         at, dt
             Evaluation time and seconds since the one before.
         full_s

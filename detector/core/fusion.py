@@ -108,7 +108,7 @@ def common_rows(
     return np.asarray((deviating >= least) & (deviating >= share * row_nodes))
 
 
-def cell_scores(strength: FloatArray, weight: FloatArray, threshold: float) -> FloatArray:
+def cell_scores(strength: FloatArray, weight: FloatArray, threshold: float | FloatArray) -> FloatArray:
     """Return capped scores of deviating cells on the scale where 1 is the cell threshold.
 
     Parameters
@@ -116,7 +116,7 @@ def cell_scores(strength: FloatArray, weight: FloatArray, threshold: float) -> F
     strength, weight : ndarray of shape (n_active,)
         Smoothed signed deviation and share of a vote.
     threshold
-        Score at which a cell deviates.
+        Score at which a cell deviates; one for all, or of shape (n_active,).
     """
     return np.minimum(np.abs(strength) / threshold, CELL_CAP) * weight
 

@@ -13,6 +13,7 @@ from detector.core.continuity import Continuity
 from detector.core.direct import DirectState
 from detector.core.fusion import CellWeights, cell_scores, common_rows, fuse
 from detector.core.parameters import Parameters
+from detector.core.thresholds import of_chosen
 from grouping.index import SeriesIndex
 from grouping.layout import Layout
 
@@ -80,6 +81,7 @@ def active_cells(
     layout: Layout,
     parameters: Parameters,
     full_s: float,
+    threshold: float | FloatArray,
 ) -> tuple[ActiveCells, Common]:
     """Collect deviating cells, without those whose whole group deviates.
 
@@ -110,7 +112,7 @@ def active_cells(
         pool_nodes.add(int(nodes[c]))
         metrics[index.signals[index.cell_signal[c]].spec.name] += 1
     cell = cell[~shared]
-    score = cell_scores(clock.strength[cell], weights.weight[cell], parameters.z_threshold)
+    score = cell_scores(clock.strength[cell], weights.weight[cell], of_chosen(threshold, cell))
     ramp = np.minimum(clock.dwell_s[cell] / full_s, 1.0)
     found = ActiveCells(
         cell=cell,
@@ -150,8 +152,9 @@ def node_scores(
     absence: AbsenceReport,
     index: SeriesIndex,
     n_targets: int,
+    node_threshold: float = 1.0,
 ) -> NodeScores:
-    """Fuse all layers of evidence to scores per node."""
+    """Fuse all layers of evidence to scores per node; peer evidence is divided by `node_threshold`."""
     n_nodes = len(index.nodes)
     sizes = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1)}
     now = active.only(active.now)
@@ -167,7 +170,7 @@ def node_scores(
     for item in absence.absent:
         hard[item.node] += item.score
     hard = np.minimum(hard, HARD_CAP)
-    return NodeScores(instant + hard, lasting + hard, hard)
+    return NodeScores(instant / node_threshold + hard, lasting / node_threshold + hard, hard)
 
 
 def decide(scores: NodeScores, clock: Continuity, full_s: float) -> BoolArray:

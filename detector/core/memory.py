@@ -13,7 +13,7 @@ from detector.core.continuity import Continuity
 from detector.core.direct import MIN_SEEN, REMEMBERED, DirectState
 from detector.core.fusion import CellWeights
 from detector.core.habit import Habit
-from detector.core.ingest import SeriesState
+from detector.core.ingest import CellValues, SeriesState
 from detector.core.peers import RowState
 from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
 from grouping.index import SeriesIndex
@@ -95,6 +95,19 @@ class Memory:
             return np.zeros(self.index.n_cells, dtype=bool)
         seen = self.exporter_seen[self.index.cell_node, self.presence.exporter_of]
         return np.asarray(seen >= MIN_SEEN)
+
+    def count_appearances(self, cells: CellValues, first: NDArray[np.int64]) -> None:
+        """Count the first value of a labelled error counter as a rise: it exists since its first event."""
+        if not len(first):
+            return
+        index = self.index
+        specs = [signal.spec for signal in index.signals]
+        counted = np.array([s.kind is Kind.ERROR_COUNTER and bool(s.sum_over) for s in specs], dtype=bool)
+        cell = index.component_cell[index.series_component[first]]
+        placed = cell >= 0
+        first, cell = first[placed], cell[placed]
+        chosen = counted[index.cell_signal[cell]] & self.exporter_known()[cell]
+        np.add.at(cells.rise, cell[chosen], self.series.last_value[first[chosen]])
 
     def note_exporters(self, fresh: BoolArray) -> None:
         """Count an evaluation for each exporter of each node that reported."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.core.thresholds import of_chosen
 from detector.outcome import DataQuality
 from grouping.index import SeriesIndex
 
@@ -59,7 +60,7 @@ class Twins:
                 self.other[cell], self.other[twin] = twin, cell
 
     def settle(
-        self, index: SeriesIndex, score: FloatArray, threshold: float, *, at: float, dt: float
+        self, index: SeriesIndex, score: FloatArray, threshold: float | FloatArray, *, at: float, dt: float
     ) -> FloatArray:
         """Return the scores with those unknown that a twin denies.
 
@@ -70,7 +71,7 @@ class Twins:
         score : ndarray of shape (n_cells,)
             Signed deviation, NaN for unknown.
         threshold
-            Absolute score from which a cell deviates.
+            Absolute score from which a cell deviates; one for all, or of shape (n_cells,).
         at, dt
             Evaluation time and seconds since the one before.
         """
@@ -79,9 +80,11 @@ class Twins:
         if not len(paired):
             return score
         mine, its = np.abs(score[paired]), np.abs(score[self.other[paired]])
+        least = of_chosen(threshold, paired)
+        ordinary = ORDINARY_SHARE * of_chosen(threshold, self.other[paired])
         with np.errstate(invalid="ignore"):
-            denied = paired[(mine >= threshold) & (its < ORDINARY_SHARE * threshold)]
-            agreed = paired[(mine < threshold) | (its >= ORDINARY_SHARE * threshold)]
+            denied = paired[(mine >= least) & (its < ordinary)]
+            agreed = paired[(mine < least) | (its >= ordinary)]
         self.disputed_s[agreed] = 0.0
         self.since[agreed] = np.nan
         self.since[denied] = np.where(np.isnan(self.since[denied]), at, self.since[denied])
