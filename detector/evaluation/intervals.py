@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from scipy import stats
 
 CONFIDENCE = 0.95
@@ -41,21 +43,26 @@ def wilson(k: int, n: int, confidence: float = CONFIDENCE) -> Interval | None:
     return float(found.low), float(found.high)
 
 
-def f1_interval(found: int, false: int, missed: int, confidence: float = CONFIDENCE) -> Interval | None:
+def f1_interval(found: int, false: float, missed: int, confidence: float = CONFIDENCE) -> Interval | None:
     """Return an interval of F1.
 
     F1 = 2J / (1 + J) grows with J = found / (found + false + missed), which is a proportion:
-    its Wilson interval is carried over.
+    its Wilson interval is carried over. `false` may be a fraction: false alarms per right one times
+    the faults found, when more alarms are right than faults are counted.
 
     Returns
     -------
     tuple of float or None
         Low and high in [0, 1]; None when there is nothing to count.
     """
-    interval = wilson(found, found + false + missed, confidence)
-    if interval is None:
+    n = found + false + missed
+    if n <= 0:
         return None
-    low, high = interval
+    square = float(stats.norm.ppf((1 + confidence) / 2)) ** 2
+    share = found / n
+    middle = (share + square / (2 * n)) / (1 + square / n)
+    half = math.sqrt(square * (share * (1 - share) / n + square / (4 * n * n))) / (1 + square / n)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
     return 2 * low / (1 + low), 2 * high / (1 + high)
 
 

@@ -126,8 +126,12 @@ def _origin(result: Result, s: Summary) -> str:
 
 
 def _fault_table(title: str, rows: Sequence[FaultRow]) -> str:
-    cells = [(r.name, share_words(r.recall), delay_words(r.delay), share_words(r.part)) for r in rows]
-    return _table(title, ("name", "recall", "delay", "part right"), cells)
+    cells = [[r.name, share_words(r.recall), delay_words(r.delay), share_words(r.part)] for r in rows]
+    head = ["name", "recall", "delay", "part right"]
+    if any(r.visible.n for r in rows):
+        cells = [[*cell, share_words(r.visible)] for cell, r in zip(cells, rows, strict=True)]
+        head.append("visible found")
+    return _table(title, head, cells)
 
 
 def _case(result: Result, score: CaseScore, *, is_open: bool) -> str:
@@ -152,6 +156,9 @@ def _told(score: CaseScore) -> str:
     for fault in score.faults[:MAX_PER_CASE]:
         f = fault.fault
         what = f"{f.node} {f.part}".strip() + f": {f.kind}, onset {utc_words(f.onset)}"
+        what += "".join(f", {word}" for word in (f.severity, f.visible) if word)
+        if f.visible_at is not None:
+            what += f" {seconds_words(f.visible_at - f.onset)} after it"
         if fault.delay_s is None:
             lines.append(f"<li><b class='bad'>missed</b> {escape(what)}; {escape(fault.why)}</li>")
         else:

@@ -12,10 +12,13 @@ The JSON document (``format`` is ``oddnode-evaluation/1``)::
         false_rate {count, node_days, per_node_day, per_node_day_upper, per_month, per_month_upper},
         alarmed_share, false_causes {text: count}, other_group_events,
         repeated_alarms, repeated_node_days,
-        all, kinds, severities [{name, recall, delay {median_s, p90_s, n}, part, strongest_part}],
+        visible_f1 {value, low, high},
+        all, kinds, severities [{name, recall, delay {median_s, p90_s, n}, part, strongest_part,
+            visible, visible_delay}],
         groups [{name, called, right, n_blamed}]
     case: id, path, set, origin, start, end, step_s, n_nodes, healthy,
-        faults [{node, kind, part, severity, onset, end, found, delay_s, named_part, part_right, why}],
+        faults [{node, kind, part, severity, visible, visible_at, onset, end, found, delay_s,
+            visible_delay_s, named_part, part_right, why}],
         false_alarms [{node, raised_at, cleared_at, during, part, why}],
         neutral_alarms [{node, raised_at, cleared_at}],
         groups [{kind, onset, end, called, n_blamed}], other_group_events, undetermined_share, notes
@@ -99,6 +102,7 @@ def as_plain(result: Result) -> dict[str, Any]:
 
 def _summary(s: Summary) -> dict[str, Any]:
     low, high = s.f1_interval or (None, None)
+    seen_low, seen_high = s.visible_f1_interval or (None, None)
     rate = s.false_rate
     return {
         "name": s.name,
@@ -111,6 +115,7 @@ def _summary(s: Summary) -> dict[str, Any]:
         "precision": _share(s.precision),
         "recall": _share(s.recall),
         "f1": {"value": s.f1, "low": low, "high": high, "n": s.found + s.missed + rate.count},
+        "visible_f1": {"value": s.visible_f1, "low": seen_low, "high": seen_high},
         "false_rate": {
             "count": rate.count,
             "node_days": rate.node_days,
@@ -143,6 +148,8 @@ def _fault_row(row: FaultRow) -> dict[str, Any]:
         "delay": asdict(row.delay),
         "part": _share(row.part),
         "strongest_part": _share(row.strongest_part),
+        "visible": _share(row.visible),
+        "visible_delay": asdict(row.visible_delay),
     }
 
 
@@ -206,10 +213,13 @@ def _fault(score: FaultScore) -> dict[str, Any]:
         "kind": fault.kind,
         "part": fault.part,
         "severity": fault.severity,
+        "visible": fault.visible,
+        "visible_at": fault.visible_at,
         "onset": fault.onset,
         "end": fault.end,
         "found": score.delay_s is not None,
         "delay_s": score.delay_s,
+        "visible_delay_s": score.visible_delay_s,
         "named_part": score.named,
         "part_right": score.part_right,
         "why": score.why,

@@ -39,6 +39,9 @@ class FaultScore:
         The label.
     delay_s
         Seconds from the onset to the alarm, >= 0; None when it was missed.
+    visible_delay_s
+        Seconds from the beginning of the visible trace to the alarm, >= 0; None when it was missed
+        or no such beginning is known.
     named, strongest
         Part that the alarm named; part of its strongest evidence.
     part_right, strongest_right
@@ -54,6 +57,7 @@ class FaultScore:
     part_right: bool | None = None
     strongest_right: bool | None = None
     why: str = ""
+    visible_delay_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,7 @@ def score_case(recording: Recording, findings: Findings, rules: Rules) -> CaseSc
 def _found(fault: Fault, episode: Episode) -> FaultScore:
     first = episode.flags[0]
     known = bool(fault.part)
+    seen_at = fault.visible_at
     return FaultScore(
         fault,
         delay_s=max(0.0, episode.raised_at - fault.onset),
@@ -182,6 +187,7 @@ def _found(fault: Fault, episode: Episode) -> FaultScore:
         strongest=first.strongest_part,
         part_right=same_part(first.part, fault.part) if known else None,
         strongest_right=same_part(first.strongest_part, fault.part) if known else None,
+        visible_delay_s=None if seen_at is None else max(0.0, episode.raised_at - seen_at),
     )
 
 

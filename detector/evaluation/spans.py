@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from detector.evaluation.model import Flag
-from detector.source.incident_file import RecordedFault
+from detector.source.incident_file import GRADES, RecordedFault
 
 Span = tuple[float, float]
 
@@ -41,6 +41,8 @@ class Fault:
         As in the labels.
     kind, part, severity
         As in the labels; several are joined by a comma, unknown ones are ``unspecified`` or empty.
+    visible, visible_at
+        As in the labels: of several, the plainest grade and the first time.
     """
 
     node: str
@@ -49,6 +51,8 @@ class Fault:
     kind: str
     part: str
     severity: str
+    visible: str = ""
+    visible_at: float | None = None
 
 
 def episodes(flags: Iterable[Flag], end: float, merge_s: float) -> list[Episode]:
@@ -110,6 +114,8 @@ def _joined(faults: Sequence[RecordedFault]) -> Fault:
         kind=_words(f.kind for f in faults) or "unspecified",
         part=_words(f.part for f in faults),
         severity=_words(f.severity for f in faults),
+        visible=max((f.visible for f in faults), key=("", *GRADES).index),
+        visible_at=min((f.visible_at for f in faults if f.visible_at is not None), default=None),
     )
 
 

@@ -16,6 +16,7 @@ from detector.evaluation.timelines import distinct
 from detector.source.incident_file import MADE, Recording
 
 UNSTATED = "unstated"
+VISIBLE = "visible"
 DAY_S = 86400.0
 
 T = TypeVar("T")
@@ -64,13 +65,31 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
-    """Faults of one kind or one severity."""
+    """Faults of one kind or one severity.
+
+    Parameters
+    ----------
+    name
+        What they have in common.
+    recall
+        Found ones among them.
+    delay
+        From the onset.
+    part, strongest_part
+        Named right, among found ones of which the part is known.
+    visible
+        Found ones among those whose trace is visible.
+    visible_delay
+        From the beginning of the visible trace.
+    """
 
     name: str
     recall: Share
     delay: Delay
     part: Share
     strongest_part: Share
+    visible: Share = Share(0, 0)
+    visible_delay: Delay = Delay(None, None, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +207,34 @@ class Summary:
         """Interval of F1 from the Wilson interval of found / (found + false + missed)."""
         return f1_interval(self.found, self.false_rate.count, self.missed)
 
+    @property
+    def visible_recall(self) -> Share:
+        """Found faults among those whose trace is visible; a missed faint one is no miss here."""
+        return self.all_faults.visible
+
+    @property
+    def visible_f1(self) -> float | None:
+        """Harmonic mean of precision and recall of visible faults, None when there is no such fault.
+
+        An alarm that found a faint fault is right, so precision is that of all alarms.
+        """
+        k, n = self.visible_recall.k, self.visible_recall.n
+        if not n:
+            return None
+        return 2 * k / (n + k + self._visible_false) if k else 0.0
+
+    @property
+    def visible_f1_interval(self) -> Interval | None:
+        """Interval of `visible_f1`, as that of F1."""
+        k, n = self.visible_recall.k, self.visible_recall.n
+        return f1_interval(k, self._visible_false, n - k) if n else None
+
+    @property
+    def _visible_false(self) -> float:
+        """False alarms for each right one, times the visible faults found."""
+        share = self.visible_recall.k / self.found if self.visible_recall.k else 1.0
+        return self.false_rate.count * share
+
 
 def made_of(recording: Recording) -> str:
     """Return how a case was made; ``unstated`` when it does not say."""
@@ -256,12 +303,16 @@ def _fault_row(name: str, faults: Sequence[FaultScore]) -> FaultRow:
     delays = [fault.delay_s for fault in faults if fault.delay_s is not None]
     parts = [fault.part_right for fault in faults if fault.part_right is not None]
     strongest = [fault.strongest_right for fault in faults if fault.strongest_right is not None]
+    visible = [fault.delay_s is not None for fault in faults if fault.fault.visible == VISIBLE]
+    after = [fault.visible_delay_s for fault in faults if fault.visible_delay_s is not None]
     return FaultRow(
         name,
         Share(len(delays), len(faults)),
         delay_of(delays),
         Share(sum(parts), len(parts)),
         Share(sum(strongest), len(strongest)),
+        Share(sum(visible), len(visible)),
+        delay_of(after),
     )
 
 

@@ -75,10 +75,11 @@ def _numbers(s: Summary, title: str) -> Table:
 
 
 def _faults(title: str, rows: Sequence[FaultRow]) -> Table:
-    table = _table(title, "name", "recall", "delay", "part right")
+    graded = any(row.visible.n for row in rows)
+    table = _table(title, "name", "recall", "delay", "part right", *(["visible found"] if graded else []))
     for row in rows:
-        cells = (row.name, share_words(row.recall), delay_words(row.delay), share_words(row.part))
-        table.add_row(*map(escape, cells))
+        cells = [row.name, share_words(row.recall), delay_words(row.delay), share_words(row.part)]
+        table.add_row(*map(escape, [*cells, share_words(row.visible)] if graded else cells))
     return table
 
 

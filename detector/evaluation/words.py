@@ -25,6 +25,14 @@ def f1_words(summary: Summary) -> str:
     return f"{summary.f1:.2f} {_interval(summary.f1_interval)} (n={n})"
 
 
+def visible_f1_words(summary: Summary) -> str:
+    """Return F1 over visible faults, its interval and the number of faults and false alarms behind it."""
+    n = summary.visible_recall.n + summary.false_rate.count
+    if summary.visible_f1 is None:
+        return f"{NONE} (n=0)"
+    return f"{summary.visible_f1:.2f} {_interval(summary.visible_f1_interval)} (n={n})"
+
+
 def delay_words(delay: Delay) -> str:
     """Return median and 90th percentile with the number of found faults."""
     if delay.median_s is None or delay.p90_s is None:
@@ -78,6 +86,13 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         ("alarms in masked time (not counted)", str(s.n_neutral)),
         ("group events told, not labelled", str(s.n_other_group_events)),
     ]
+    if s.visible_recall.n:
+        rows[3:3] = [
+            ("recall of visible faults", share_words(s.visible_recall)),
+            ("F1 of visible faults", visible_f1_words(s)),
+        ]
+        delay = delay_words(s.all_faults.visible_delay)
+        rows.insert(6, ("delay from the visible onset, found faults", delay))
     if s.repeated_node_days > 0:
         text = f"{s.repeated_node_days:.4g} node-days, {s.n_repeated_alarms} false alarms"
         rows.append(("held by several cases, counted once", text))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -16,6 +16,7 @@ from detector.errors import SourceDecode
 FILE_NAME = "incident.yaml"
 MAX_BYTES = 8 << 20
 MADE = ("recorded", "reconstructed", "synthetic")
+GRADES = ("faint", "visible")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class RecordedFault:
         Part of the node, empty for the node itself or when unknown.
     severity
         How strong, empty when not stated.
+    visible
+        Whether its trace in the samples is plain: ``visible`` or ``faint``, empty when not stated.
+    visible_at
+        Epoch seconds at which a visible trace begins, None when not stated.
     """
 
     node: str
@@ -42,6 +47,8 @@ class RecordedFault:
     kind: str = ""
     part: str = ""
     severity: str = ""
+    visible: str = ""
+    visible_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +181,16 @@ class _Entry:
             return default
         return value
 
-    def number(self, key: str) -> float:
-        value = self._get(key, None, required=True)
+    @overload
+    def number(self, key: str, *, required: Literal[True] = True) -> float: ...
+
+    @overload
+    def number(self, key: str, *, required: Literal[False]) -> float | None: ...
+
+    def number(self, key: str, *, required: bool = True) -> float | None:
+        value = self._get(key, None, required=required)
+        if value is None:
+            return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise self.wrong(key, f"must be a number, not {_shown(value)}")
         return float(value)
@@ -220,6 +235,12 @@ class _Entry:
 
 def _fault(entry: _Entry) -> RecordedFault:
     onset, end = entry.span()
+    visible = entry.text("visible", required=False)
+    if visible not in ("", *GRADES):
+        raise entry.wrong("visible", f"must be one of {', '.join(GRADES)}, not {_shown(visible)}")
+    visible_at = entry.number("visible_at", required=False)
+    if visible_at is not None and visible_at < onset:
+        raise entry.wrong("visible_at", "must not be before onset")
     return RecordedFault(
         node=entry.text("node"),
         onset=onset,
@@ -227,6 +248,8 @@ def _fault(entry: _Entry) -> RecordedFault:
         kind=entry.text("kind", required=False),
         part=entry.text("part", required=False),
         severity=entry.text("severity", required=False),
+        visible=visible,
+        visible_at=visible_at,
     )
 
 
