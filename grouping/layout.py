@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 from grouping.index import SeriesIndex
 
 IntArray = NDArray[np.int64]
+
+MAX_PADDING = 4096
+"""Blocks are computed together as long as that costs fewer empty places than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,29 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Stack:
+    """Blocks of similar width on top of each other: one matrix, so one sort.
+
+    Parameters
+    ----------
+    n_columns
+        Columns of the widest block; rows of narrower ones end in empty places.
+    rows : ndarray of shape (n,), int64
+        Number of each of its rows among all rows.
+    cells, positions : ndarray of shape (n_cells,), int64
+        Its cells, and the flat position of each in the matrix.
+    parts_per_node : ndarray of shape (n,), int64
+        As in the `Block` of each row.
+    """
+
+    n_columns: int
+    rows: IntArray
+    cells: IntArray
+    positions: IntArray
+    parts_per_node: IntArray
+
+
+@dataclass(frozen=True)
 class Layout:
     """All blocks, and for each cell the rows it is compared in.
 
@@ -86,6 +113,46 @@ class Layout:
     row_members: IntArray
     row_nodes: IntArray
     row_key: tuple[str, ...]
+
+    @cached_property
+    def stacks(self) -> tuple[Stack, ...]:
+        """All blocks, those of similar width together, widest first."""
+        stacks: list[list[Block]] = []
+        padding = 0
+        for block in sorted(self.blocks, key=lambda b: -b.n_columns):
+            if stacks:
+                padding += block.n_rows * (stacks[-1][0].n_columns - block.n_columns)
+            if not stacks or padding > MAX_PADDING:
+                stacks.append([])
+                padding = 0
+            stacks[-1].append(block)
+        return tuple(_stacked(blocks) for blocks in stacks)
+
+    @cached_property
+    def slot_cells(self) -> IntArray:
+        """Cells that meet the same slot of other nodes."""
+        return np.flatnonzero(self.slot_row_of_cell >= 0)
+
+    @cached_property
+    def any_row_of_cell(self) -> IntArray:
+        """Row of each cell, its slot's where it does not meet all its peers, -1 for none."""
+        return np.where(self.row_of_cell >= 0, self.row_of_cell, self.slot_row_of_cell)
+
+
+def _stacked(blocks: Sequence[Block]) -> Stack:
+    width = blocks[0].n_columns
+    first = np.cumsum([0, *(block.n_rows for block in blocks)]).tolist()
+    placed = [
+        (start + block.positions // block.n_columns) * width + block.positions % block.n_columns
+        for start, block in zip(first, blocks, strict=False)
+    ]
+    return Stack(
+        n_columns=width,
+        rows=np.concatenate([np.arange(b.first_row, b.first_row + b.n_rows) for b in blocks]),
+        cells=np.concatenate([block.cells for block in blocks]),
+        positions=np.concatenate(placed),
+        parts_per_node=np.repeat([b.parts_per_node for b in blocks], [b.n_rows for b in blocks]),
+    )
 
 
 def build_layout(

@@ -1,6 +1,6 @@
 """Robust statistics of every peer group at one instant, and each member's robust z-score.
 
-One sort per block gives the median, a second one the MAD and the upper order statistics,
+One sort per stack of blocks gives the median, a second one the MAD and the upper order statistics,
 from which heavy tails are learnt. Nothing here divides by a spread that can be zero: the
 scale has a floor from the catalog.
 """
@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from scipy.stats import norm, t
 
 from detector.core.ingest import grow
-from grouping.layout import Block, Layout
+from grouping.layout import Layout, Stack
 
 FloatArray = NDArray[np.float64]
 
@@ -135,12 +136,10 @@ def row_stats(
     median, sigma = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
     outer, count = np.full(n_rows, np.nan), np.zeros(n_rows, dtype=np.int64)
     left_out = np.ones(n_rows, dtype=np.int64)
-    for block in layout.blocks:
-        rows = slice(block.first_row, block.first_row + block.n_rows)
-        left_out[rows] = TAIL_NODES * block.parts_per_node
-        median[rows], sigma[rows], outer[rows], count[rows] = _block_stats(
-            values, block, min_peers, TAIL_NODES * block.parts_per_node
-        )
+    for stack in layout.stacks:
+        rows = stack.rows
+        left_out[rows] = TAIL_NODES * stack.parts_per_node
+        median[rows], sigma[rows], outer[rows], count[rows] = _stack_stats(values, stack, min_peers)
     judged = count >= min_peers
     median[~judged] = np.nan
     floor = np.maximum(floors.absolute, floors.relative * np.abs(median))
@@ -155,43 +154,45 @@ def row_stats(
     return RowStats(median, np.where(judged, corrected, np.nan), count)
 
 
-def _block_stats(
-    values: FloatArray, block: Block, min_peers: int, left_out: int
+def _stack_stats(
+    values: FloatArray, stack: Stack, min_peers: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
-    """Median, sigma, outer order statistic and count of each row of one block."""
-    flat = np.full(block.n_rows * block.n_columns, np.nan)
-    flat[block.positions] = values[block.cells]
-    ordered = np.sort(flat.reshape(block.n_rows, block.n_columns), axis=1)
-    count = block.n_columns - np.isnan(ordered).sum(axis=1)
-    median = _middle(ordered, count)
+    """Median, sigma, outer order statistic and count of each row of one stack."""
+    n_rows, width = len(stack.rows), stack.n_columns
+    flat = np.full(n_rows * width, np.nan)
+    flat[stack.positions] = values[stack.cells]
+    ordered = flat.reshape(n_rows, width)
+    ordered.sort(axis=1)
+    count = width - np.count_nonzero(np.isnan(ordered), axis=1)
+    start = np.arange(0, n_rows * width, width)
+    low, high = start + np.maximum((count - 1) // 2, 0), start + np.minimum(count // 2, width - 1)
+    median = _middle(flat, low, high)
     np.subtract(ordered, median[:, None], out=ordered)
     np.abs(ordered, out=ordered)
     ordered.sort(axis=1)
-    sigma = MAD_TO_SIGMA * _middle(ordered, count)
-    rank = np.clip(count - 1 - left_out, 0, None)
-    outer = np.take_along_axis(ordered, rank[:, None], axis=1)[:, 0]
-    outer[count < max(min_peers, 2 * left_out + 2)] = np.nan
+    sigma = MAD_TO_SIGMA * _middle(flat, low, high)
+    left_out = TAIL_NODES * stack.parts_per_node
+    outer = flat[start + np.maximum(count - 1 - left_out, 0)]
+    outer[count < np.maximum(min_peers, 2 * left_out + 2)] = np.nan
     return median, sigma, outer, count
 
 
-def _middle(ordered: FloatArray, count: NDArray[np.int64]) -> FloatArray:
-    """Median of each sorted row whose first `count` entries are numbers; NaN when there are none."""
-    high = np.clip(count // 2, 0, None)
-    low = np.clip((count - 1) // 2, 0, None)
-    last = ordered.shape[1] - 1
-    a = np.take_along_axis(ordered, np.minimum(low, last)[:, None], axis=1)[:, 0]
-    b = np.take_along_axis(ordered, np.minimum(high, last)[:, None], axis=1)[:, 0]
-    return np.asarray(a + (b - a) / 2.0)
+def _middle(flat: FloatArray, low: NDArray[np.int64], high: NDArray[np.int64]) -> FloatArray:
+    """Median of each sorted row from the flat positions of its middle; NaN when a row has no numbers."""
+    a = flat[low]
+    return np.asarray(a + (flat[high] - a) / 2.0)
 
 
 def _expected_outer(count: NDArray[np.int64], left_out: NDArray[np.int64]) -> FloatArray:
     """Return the expected absolute z at rank ``count - left_out`` of normal data (Blom 1958)."""
     n = np.maximum(count, 2 * left_out + 2).astype(np.float64)
     p = (n - left_out - 0.375) / (n + 0.25)
-    return np.asarray(norm.ppf(0.5 + p / 2.0), dtype=np.float64)
+    return np.asarray(ndtri(0.5 + p / 2.0), dtype=np.float64)
 
 
-_SMALL_GROUP_CACHE: dict[tuple[int, int], float] = {}
+_LARGE_GROUP, _TRUSTS = 200, 8
+_SMALL_GROUP = np.full((_LARGE_GROUP + 1) * _TRUSTS, np.nan)
+"""Filled as needed: quantiles of t take long."""
 
 
 def _small_group(count: NDArray[np.int64], n_seen: FloatArray) -> FloatArray:
@@ -200,18 +201,18 @@ def _small_group(count: NDArray[np.int64], n_seen: FloatArray) -> FloatArray:
     The degrees of freedom grow as the typical spread is learnt over time.
     """
     trust = 1 + np.minimum(n_seen.astype(np.int64), 40) // 10
-    code = np.minimum(count, 200) * 8 + trust
-    result = np.ones(len(count))
-    for value in np.unique(code).tolist():
-        n, k = divmod(int(value), 8)
-        if n < 2:
-            continue
-        key = (n, k)
-        if key not in _SMALL_GROUP_CACHE:
-            df = max(1, n - 1) * k
-            _SMALL_GROUP_CACHE[key] = float(t.isf(SMALL_GROUP_TAIL, df) / norm.isf(SMALL_GROUP_TAIL))
-        result[code == value] = _SMALL_GROUP_CACHE[key]
-    return result
+    code = np.minimum(count, _LARGE_GROUP) * _TRUSTS + trust
+    result = _SMALL_GROUP[code]
+    unknown = np.isnan(result)
+    if unknown.any():
+        for new in np.unique(code[unknown]).tolist():
+            n, k = divmod(int(new), _TRUSTS)
+            wider = 1.0
+            if n >= 2:
+                wider = float(t.isf(SMALL_GROUP_TAIL, (n - 1) * k) / norm.isf(SMALL_GROUP_TAIL))
+            _SMALL_GROUP[new] = wider
+        result = _SMALL_GROUP[code]
+    return np.asarray(result, dtype=np.float64)
 
 
 def _remember(
@@ -249,23 +250,19 @@ def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
     ndarray of shape (n_cells,)
         NaN where there is no value or no judged group.
     """
-    whole = _against(values, stats, layout.row_of_cell)
-    if (layout.slot_row_of_cell < 0).all():
-        return whole
-    slot = _against(values, stats, layout.slot_row_of_cell)
+    # The row numbers of cells without a group are -1: that is where the NaN stands.
+    median, scale = np.append(stats.median, np.nan), np.append(stats.scale, np.nan)
+    z = (values - median[layout.row_of_cell]) / scale[layout.row_of_cell]
+    cells = layout.slot_cells
+    if not len(cells):
+        return np.asarray(z)
+    rows, whole = layout.slot_row_of_cell[cells], z[cells]
+    slot = (values[cells] - median[rows]) / scale[rows]
+    sign = np.sign(whole)
+    agreed = np.where(sign == np.sign(slot), sign * np.minimum(np.abs(whole), np.abs(slot)), 0.0)
     both = np.isfinite(whole) & np.isfinite(slot)
-    agreed = np.where(
-        np.sign(whole) == np.sign(slot), np.sign(whole) * np.minimum(np.abs(whole), np.abs(slot)), 0.0
-    )
-    return np.where(both, agreed, np.where(np.isfinite(whole), whole, slot))
-
-
-def _against(values: FloatArray, stats: RowStats, rows: NDArray[np.int64]) -> FloatArray:
-    if not len(stats.median):
-        return np.full(len(values), np.nan)
-    safe = np.maximum(rows, 0)
-    z = (values - stats.median[safe]) / stats.scale[safe]
-    return np.where(rows >= 0, z, np.nan)
+    z[cells] = np.where(both, agreed, np.where(np.isfinite(whole), whole, slot))
+    return np.asarray(z)
 
 
 __all__ = ["Floors", "RowState", "RowStats", "grow", "row_stats", "scores"]
