@@ -54,6 +54,14 @@ class Evidence:
         Number of members compared with.
     target
         Monitored target of the metric (GPU, NFS ...).
+    side
+        ``above`` or ``below`` the peers, empty when there is no side.
+    parts
+        All parts of the node on which this signal deviates, strongest first.
+    n_siblings
+        How many such parts the node has, 0 when it is not known.
+    with_pool
+        True when the peers' median moved to the same side a moment ago: the node went along.
     """
 
     metric: str
@@ -68,6 +76,65 @@ class Evidence:
     since: float
     n_peers: int
     target: str
+    side: str = ""
+    parts: tuple[str, ...] = ()
+    n_siblings: int = 0
+    with_pool: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the evidence against a node looks like; never stated as certain.
+
+    Parameters
+    ----------
+    fault_class
+        Key of the likely class of fault, ``unclassified`` when no class has its reasons.
+    title
+        The class in words; ``unclassified: GPU`` names the monitored target instead.
+    confidence
+        ``likely``, ``possible``, or empty when unclassified.
+    reasons
+        What speaks for it, strongest first.
+    order
+        Which targets moved first, in words, empty when there is one only.
+    check
+        What to check or do first.
+    also
+        Titles of other classes that have their reasons too.
+    role
+        ``culprit`` when it differed first, ``victim`` when it followed, empty when nothing tells.
+    role_reason
+        Why, in one sentence.
+    part
+        Part that the class points to, empty for the node as a whole.
+    """
+
+    fault_class: str
+    title: str
+    confidence: str = ""
+    reasons: tuple[str, ...] = ()
+    order: str = ""
+    check: str = ""
+    also: tuple[str, ...] = ()
+    role: str = ""
+    role_reason: str = ""
+    part: str = ""
+
+    def plain(self) -> dict[str, object]:
+        """Return what is shown of it: the same keys in all outputs."""
+        return {
+            "class": self.fault_class,
+            "title": self.title,
+            "part": self.part,
+            "confidence": self.confidence,
+            "reasons": list(self.reasons),
+            "order": self.order,
+            "check": self.check,
+            "also": list(self.also),
+            "role": self.role,
+            "role_reason": self.role_reason,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +157,8 @@ class Verdict:
         Why it is undetermined, or what decided.
     evidence
         Ranked, strongest first.
+    diagnosis
+        What the evidence looks like, None without an open incident.
     """
 
     node: str
@@ -100,6 +169,7 @@ class Verdict:
     since: float | None = None
     reason: str = ""
     evidence: tuple[Evidence, ...] = ()
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +198,8 @@ class Incident:
         Reason of the newest transition.
     evidence
         Evidence at the peak.
+    diagnosis
+        What the evidence looked like when it told most; None in incidents stored by older versions.
     """
 
     id: str
@@ -142,6 +214,7 @@ class Incident:
     part: str = ""
     reason: str = ""
     evidence: tuple[Evidence, ...] = ()
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +247,8 @@ class GroupEvent:
         Signals that moved, most first.
     reason
         One sentence.
+    cause
+        The label that all of them share and the rest has not, in words; empty when none does.
     """
 
     id: str
@@ -183,6 +258,7 @@ class GroupEvent:
     nodes: tuple[str, ...]
     metrics: tuple[str, ...]
     reason: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

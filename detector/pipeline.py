@@ -312,7 +312,8 @@ class Pipeline:
         guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():
             decided[nodes[fresh_suspects[nodes]]] = False
-        teller = Teller(index, self.memory.clock, self.memory.direct, self.window, self.n_window)
+        m = self.memory
+        teller = Teller(index, m.clock, m.direct, self.window, self.n_window, m.rows.centre)
         gone = ev.absence.silent & forgotten
         if judge:
             # What is missing from a partial answer may be the evidence: it never clears anything.

@@ -3,63 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detector.core import incidents as life
-from detector.core.absence import AbsenceReport
-from detector.core.continuity import Continuity
-from detector.core.direct import DirectState
-from detector.core.evidence import direct_evidence, peer_evidence
-from detector.core.ingest import CellValues
-from detector.core.judge import ActiveCells, Common, NodeScores
-from detector.core.peers import RowStats
-from detector.core.window import Window
-from detector.outcome import Evidence, Incident, Layer, Outcome, Status, Transition, Verdict
+from detector.core.culprits import roles
+from detector.core.diagnosis import conclude, is_better, is_hard
+from detector.core.judge import Common
+from detector.core.teller import Evaluation, Teller
+from detector.outcome import Diagnosis, Evidence, Incident, Outcome, Status, Transition, Verdict
 from grouping.index import SeriesIndex
-from grouping.layout import Layout
 from grouping.pools import Pools
 
-FloatArray = NDArray[np.float64]
+__all__ = ["FORGET_S", "Concluded", "Evaluation", "Teller", "step_incidents", "verdicts"]
+
 BoolArray = NDArray[np.bool_]
-
-MAX_EVIDENCE = 20
-"""Pieces of evidence kept per node."""
-
-PER_METRIC = 2
-"""Pieces of peer evidence that a metric with roles (NFS operations, interfaces) gives at most."""
 
 FORGET_S = 86_400.0
 """Series and nodes gone for longer than this are no longer expected."""
 
+RESOLUTION_STEPS = 2
+"""Differences of time of less than this many steps cannot be told."""
+
 SHOW_FROM = 0.5
 """Nodes with less evidence than this get none built."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """All arrays of one evaluation, as far as conclusions need them.
-
-    `z` is each cell's robust z-score against its peers, `deviation` what is left of it without
-    habit, better side and what a twin denies; both NaN where unknown.
-    """
-
-    at: float
-    dt: float
-    cells: CellValues
-    stats: RowStats
-    layout: Layout
-    pools: Pools
-    active: ActiveCells
-    common: Common
-    direct_score: FloatArray
-    absence: AbsenceReport
-    scores: NodeScores
-    z: FloatArray
-    deviation: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,95 +56,24 @@ class Concluded:
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
-    """Builds evidence from an evaluation and the memory behind it.
+class Told:
+    """What was said of one node at one evaluation."""
 
-    Parameters
-    ----------
-    index, clock, direct, window
-        Memory of the pipeline.
-    n_window
-        Evaluations over which similarity is measured.
-    """
+    evidence: tuple[Evidence, ...] = ()
+    diagnosis: Diagnosis | None = None
+    is_only_victim: bool = False
+    """True when nothing but its pool's common move speaks against it, after another node."""
 
-    index: SeriesIndex
-    clock: Continuity
-    direct: DirectState
-    window: Window
-    n_window: int
+    @property
+    def part(self) -> str:
+        """The part that the evidence points to, empty for the node itself."""
+        return self.diagnosis.part if self.diagnosis is not None else ""
 
-    def evidence(self, ev: Evaluation, node: int) -> tuple[Evidence, ...]:
-        """Return ranked evidence against one node, direct signals and absences first."""
-        found: list[Evidence] = []
-        for k in np.flatnonzero(ev.direct_score > 0).tolist():
-            if self.index.cell_node[self.direct.cells[k]] == node:
-                score = float(ev.direct_score[k])
-                found.append(
-                    direct_evidence(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k, score)
-                )
-        found.extend(self._absences(ev, node))
-        found.sort(key=lambda item: -item.score)
-        found.extend(self._peers(ev, node, MAX_EVIDENCE - len(found)))
-        return tuple(found[:MAX_EVIDENCE])
-
-    def _peers(self, ev: Evaluation, node: int, limit: int) -> list[Evidence]:
-        """Describe the strongest cells: a metric and its twin once, for all parts together; roles twice."""
-        mine = np.flatnonzero(ev.active.node == node)
-        order = mine[np.argsort(-(ev.active.score * (0.5 + ev.active.ramp))[mine], kind="stable")]
-        first: dict[int, int] = {}
-        parts: dict[int, list[str]] = {}
-        times: Counter[str] = Counter()
-        for k in order.tolist():
-            signal = int(ev.active.signal[k])
-            if signal not in first:
-                spec = self.index.signals[signal].spec
-                quantity = min(spec.name, spec.twin or spec.name)
-                times[quantity] += 1
-                if times[quantity] > (PER_METRIC if spec.role else 1) or len(first) >= limit:
-                    continue
-                first[signal] = k
-            parts.setdefault(signal, []).append(self.index.parts[self.index.cell_part[ev.active.cell[k]]])
-        return [self._peer(ev, k, parts[signal]) for signal, k in first.items()]
-
-    def _absences(self, ev: Evaluation, node: int) -> list[Evidence]:
-        return [
-            Evidence(
-                metric=item.metric,
-                labels={},
-                part=item.part,
-                layer=Layer.ABSENCE,
-                reason=item.reason,
-                score=item.score,
-                value=None,
-                peer_median=None,
-                band=None,
-                since=item.since,
-                n_peers=0,
-                target="Absence",
-            )
-            for item in ev.absence.absent
-            if item.node == node
-        ]
-
-    def _peer(self, ev: Evaluation, k: int, parts: Sequence[str]) -> Evidence:
-        cell = int(ev.active.cell[k])
-        row = int(ev.layout.row_of_cell[cell])
-        ratio = float("nan")
-        if row >= 0:
-            ratio = self.window.similarity(ev.layout, row, cell, self.n_window)
-        return peer_evidence(
-            self.index,
-            ev.layout,
-            ev.stats,
-            ev.cells.value,
-            cell,
-            score=float(ev.active.score[k]),
-            strength=float(self.clock.strength[cell]),
-            since=float(np.nan_to_num(self.clock.since[cell], nan=ev.at)),
-            at=ev.at,
-            similarity=ratio if np.isfinite(ratio) else None,
-            parts=parts,
-        )
+    def with_role(self, role: str, reason: str, *, is_only_victim: bool) -> Told:
+        """Return the same with its role among several nodes."""
+        if self.diagnosis is None:
+            return self
+        return Told(self.evidence, replace(self.diagnosis, role=role, role_reason=reason), is_only_victim)
 
 
 def step_incidents(
@@ -185,7 +84,7 @@ def step_incidents(
     known: BoolArray,
     gone: BoolArray,
     clear_after_s: float,
-) -> tuple[list[Incident], list[Transition], dict[int, tuple[Evidence, ...]]]:
+) -> tuple[list[Incident], list[Transition], dict[int, Told]]:
     """Advance all incidents by one evaluation; `open_incidents` is changed in place.
 
     Returns
@@ -194,31 +93,28 @@ def step_incidents(
         Open ones, and those cleared now.
     transitions
         All of this evaluation, by node.
-    evidence
-        Of every node for which it was built, by number.
+    told
+        What was said of every node with enough evidence, by number.
     """
     index = teller.index
-    told: dict[int, tuple[Evidence, ...]] = {}
     shown: list[Incident] = []
     transitions: list[Transition] = []
     number_of = {name: n for n, name in enumerate(index.nodes)}
     wanted = set(np.flatnonzero(ev.scores.instant >= SHOW_FROM).tolist())
+    told = tell(ev, teller, wanted, open_incidents)
     wanted |= {number_of[name] for name in open_incidents if name in number_of}
     for node in sorted(wanted, key=lambda n: index.nodes[n]):
         name = index.nodes[node]
-        score = float(ev.scores.instant[node])
-        if score >= SHOW_FROM:
-            told[node] = teller.evidence(ev, node)
-        evidence = told.get(node, ())
+        said = told.get(node, Told())
         seen = life.Observation(
             known=bool(known[node]),
-            score=score,
-            decided=bool(decided[node]),
-            part=part_of(evidence),
-            reason=reason_of(evidence),
-            evidence=evidence,
+            score=float(ev.scores.instant[node]),
+            decided=bool(decided[node]) and not said.is_only_victim,
+            part=said.part,
+            reason=reason_of(said.evidence),
+            evidence=said.evidence,
             gone=bool(gone[node]),
-            since=min((item.since for item in evidence), default=None),
+            since=min((item.since for item in said.evidence), default=None),
         )
         incident, made = life.step(
             name, open_incidents.get(name), seen, at=ev.at, dt=ev.dt, clear_after_s=clear_after_s
@@ -226,6 +122,7 @@ def step_incidents(
         transitions.extend(made)
         if incident is None:
             continue
+        incident = with_diagnosis(incident, said)
         shown.append(incident)
         if incident.state == life.CLEARED:
             open_incidents.pop(name, None)
@@ -245,9 +142,35 @@ def step_incidents(
     return shown, transitions, told
 
 
-def part_of(evidence: Sequence[Evidence]) -> str:
-    """Return the part that the strongest evidence points to, empty for the node itself."""
-    return evidence[0].part if evidence else ""
+def tell(
+    ev: Evaluation, teller: Teller, nodes: Collection[int], open_incidents: Mapping[str, Incident]
+) -> dict[int, Told]:
+    """Build evidence and diagnosis of nodes, and say which of them differed first."""
+    index, resolution_s = teller.index, RESOLUTION_STEPS * ev.dt
+    found: dict[int, Told] = {}
+    for node in nodes:
+        evidence = teller.evidence(ev, node)
+        made = conclude(evidence, resolution_s)
+        if made.first is not None and not is_hard(evidence[0]):
+            evidence = (made.first, *(item for item in evidence if item is not made.first))
+        found[node] = Told(evidence, made.diagnosis)
+    over = {index.nodes[n]: n for n in found if ev.scores.instant[n] >= 1.0}
+    under = {name: n for n in found if (name := index.nodes[n]) in open_incidents} | over
+    pools = {name: int(ev.pools.pool_of[n]) for name, n in under.items()}
+    for name, role in roles({k: found[n].evidence for k, n in under.items()}, pools, resolution_s).items():
+        n = under[name]
+        found[n] = found[n].with_role(role.word, role.reason, is_only_victim=role.is_only_victim)
+    return found
+
+
+def with_diagnosis(incident: Incident, said: Told) -> Incident:
+    """Return the incident with the diagnosis that is best supported so far."""
+    new, old = said.diagnosis, incident.diagnosis
+    if new is None or incident.state == life.CLEARED:
+        return incident
+    best = new if is_better(new, old) or old is None else old
+    role, why = (new.role, new.role_reason) if new.role or old is None else (old.role, old.role_reason)
+    return replace(incident, diagnosis=replace(best, role=role, role_reason=why), part=best.part)
 
 
 def reason_of(evidence: Sequence[Evidence]) -> str:
@@ -265,7 +188,7 @@ def verdicts(
     ev: Evaluation,
     index: SeriesIndex,
     open_incidents: Mapping[str, Incident],
-    told: Mapping[int, tuple[Evidence, ...]],
+    told: Mapping[int, Told],
     reasons: Mapping[int, str],
 ) -> tuple[Verdict, ...]:
     """Give every known node its verdict, suspects first, then by score.
@@ -282,14 +205,24 @@ def verdicts(
         pool = int(ev.pools.pool_of[node])
         pool_name = ev.pools.names[pool] if pool >= 0 else ""
         incident = open_incidents.get(name)
-        evidence = told.get(node, ())
+        said = told.get(node, Told())
+        evidence = said.evidence
         score = round(float(ev.scores.instant[node]), 3)
         if incident is not None:
             status = Status.SUSPECT if incident.state == life.SUSPECT else Status.PENDING
             evidence = evidence or incident.evidence
-            part = part_of(evidence) or incident.part
             found.append(
-                Verdict(name, pool_name, status, score, part, incident.active_at, incident.reason, evidence)
+                Verdict(
+                    name,
+                    pool_name,
+                    status,
+                    score,
+                    said.part or incident.part,
+                    incident.active_at,
+                    incident.reason,
+                    evidence,
+                    incident.diagnosis,
+                )
             )
         elif node in reasons:
             found.append(Verdict(name, pool_name, Status.UNDETERMINED, score, reason=reasons[node]))

@@ -22,6 +22,9 @@ BAND_SIGMAS = 3.0
 MANY_PARTS = 3
 """From this many parts of one unit on, the evidence names them together."""
 
+POOL_MOVED = 2.0
+"""A move of the peers' median by more than this many of the present scales is a move of the pool."""
+
 PLURAL = {
     "gpu": "GPUs",
     "ib_device": "InfiniBand ports",
@@ -61,8 +64,20 @@ def peer_evidence(
     at: float,
     similarity: float | None,
     parts: Sequence[str],
+    siblings: Sequence[str],
+    centre: FloatArray,
 ) -> Evidence:
-    """Describe one deviating cell, and on which parts of the node the same metric deviates."""
+    """Describe one deviating cell, and on which parts of the node the same metric deviates.
+
+    Parameters
+    ----------
+    parts
+        Different parts that deviate to the same side, strongest first.
+    siblings
+        All parts of the node that have this metric.
+    centre : ndarray of shape (n_rows,)
+        Recent usual median of each row, NaN for unknown.
+    """
     signal = index.signals[index.cell_signal[cell]]
     spec = signal.spec
     row = int(layout.row_of_cell[cell])
@@ -80,6 +95,7 @@ def peer_evidence(
     )
     if signal.per_node:
         text = f"mean over the node's parts {text}"
+        parts = parts or siblings
     if similarity is not None:
         text += f"; distance to peers {similarity:.1f} times the usual"
     return Evidence(
@@ -95,7 +111,16 @@ def peer_evidence(
         since=since,
         n_peers=max(0, n - 1),
         target=spec.target,
+        side=side,
+        parts=tuple(part for part in parts if part),
+        n_siblings=len(siblings),
+        with_pool=known and _went_along(median - float(centre[row]), scale, strength),
     )
+
+
+def _went_along(moved: float, scale: float, strength: float) -> bool:
+    """Tell whether the peers' median moved by far, and to the side on which the member now is."""
+    return bool(np.isfinite(moved) and abs(moved) > POOL_MOVED * scale and moved * strength > 0)
 
 
 def direct_evidence(
@@ -106,6 +131,7 @@ def direct_evidence(
     state: DirectState,
     k: int,
     score: float,
+    n_siblings: int,
 ) -> Evidence:
     """Describe one direct signal."""
     cell = int(state.cells[k])
@@ -139,6 +165,8 @@ def direct_evidence(
         since=since,
         n_peers=max(0, int(layout.row_members[row]) - 1) if row >= 0 else 0,
         target=spec.target,
+        side="above" if held and rule is not None and rule.on == "rise" else "",
+        n_siblings=n_siblings,
     )
 
 

@@ -1,0 +1,195 @@
+"""Builds the evidence against one node from the arrays of an evaluation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.absence import AbsenceReport
+from detector.core.continuity import Continuity
+from detector.core.diagnosis import is_hard, worth
+from detector.core.direct import DirectState
+from detector.core.evidence import direct_evidence, peer_evidence
+from detector.core.ingest import CellValues
+from detector.core.judge import ActiveCells, Common, NodeScores
+from detector.core.peers import RowStats
+from detector.core.window import Window
+from detector.outcome import Evidence, Layer
+from grouping.index import SeriesIndex
+from grouping.layout import Layout
+from grouping.pools import Pools
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MAX_EVIDENCE = 20
+"""Pieces of evidence kept per node."""
+
+PER_METRIC = 2
+"""Pieces of peer evidence that a metric with roles (NFS operations, interfaces) gives at most."""
+
+PART_SHARE = 0.5
+"""Parts that deviate at least this much of what the strongest one does are named with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """All arrays of one evaluation, as far as conclusions need them.
+
+    `z` is each cell's robust z-score against its peers, `deviation` what is left of it without
+    habit, better side and what a twin denies; both NaN where unknown.
+    """
+
+    at: float
+    dt: float
+    cells: CellValues
+    stats: RowStats
+    layout: Layout
+    pools: Pools
+    active: ActiveCells
+    common: Common
+    direct_score: FloatArray
+    absence: AbsenceReport
+    scores: NodeScores
+    z: FloatArray
+    deviation: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Builds evidence from an evaluation and the memory behind it.
+
+    Parameters
+    ----------
+    index, clock, direct, window
+        Memory of the pipeline.
+    n_window
+        Evaluations over which similarity is measured.
+    centre : ndarray of shape (n_rows,)
+        Recent usual median of each row; empty when it is not known.
+    """
+
+    index: SeriesIndex
+    clock: Continuity
+    direct: DirectState
+    window: Window
+    n_window: int
+    centre: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def evidence(self, ev: Evaluation, node: int) -> tuple[Evidence, ...]:
+        """Return ranked evidence against one node: what speaks for itself, then by weight."""
+        found: list[Evidence] = []
+        cells = np.flatnonzero(self.index.cell_node == node)
+        for k in np.flatnonzero(ev.direct_score > 0).tolist():
+            if self.index.cell_node[self.direct.cells[k]] == node:
+                score = float(ev.direct_score[k])
+                n = len(self._siblings(int(self.index.cell_signal[self.direct.cells[k]]), cells))
+                found.append(
+                    direct_evidence(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k, score, n)
+                )
+        found.extend(self._absences(ev, node))
+        found.sort(key=lambda item: -item.score)
+        found.extend(self._peers(ev, node, cells, MAX_EVIDENCE - len(found)))
+        found.sort(key=lambda item: (not is_hard(item), -worth(item)))
+        return tuple(found[:MAX_EVIDENCE])
+
+    def _siblings(self, signal: int, cells: IntArray) -> list[str]:
+        """Return the parts of a node that have a signal; of a mean over parts, the parts that it is of."""
+        index = self.index
+        signals = [signal]
+        if index.signals[signal].per_node:
+            name, role = index.signals[signal].spec.name, index.signals[signal].role
+            signals = [
+                s
+                for s in np.unique(index.cell_signal[cells]).tolist()
+                if index.signals[s].spec.name == name and index.signals[s].role == role and s != signal
+            ]
+        same = cells[np.isin(index.cell_signal[cells], signals)]
+        return [index.parts[p] for p in index.cell_part[same].tolist()]
+
+    def _peers(self, ev: Evaluation, node: int, cells: IntArray, limit: int) -> list[Evidence]:
+        """Describe the strongest cells: a metric and its twin once, for all parts together; roles twice."""
+        mine = np.flatnonzero(ev.active.node == node)
+        order = mine[np.argsort(-(ev.active.score * (0.5 + ev.active.ramp))[mine], kind="stable")]
+        first: dict[int, int] = {}
+        means: dict[str, int] = {}
+        times: Counter[str] = Counter()
+        for k in order.tolist():
+            signal = int(ev.active.signal[k])
+            if signal in first:
+                continue
+            spec, per_node = self.index.signals[signal].spec, self.index.signals[signal].per_node
+            quantity = min(spec.name, spec.twin or spec.name)
+            mean = means.get(quantity)
+            if mean is not None and not per_node and self._says_more(ev, k, first.get(mean, k)):
+                del first[mean], means[quantity]  # which part it is tells more than the mean over parts
+                times[quantity] -= 1
+            times[quantity] += 1
+            if times[quantity] > (PER_METRIC if spec.role else 1) or len(first) >= limit:
+                continue
+            first[signal] = k
+            if per_node:
+                means[quantity] = signal
+        return [self._peer(ev, k, mine, cells) for k in first.values()]
+
+    def _says_more(self, ev: Evaluation, part: int, mean: int) -> bool:
+        """Tell whether a deviating part is about as far from its peers as the mean over the parts."""
+        return bool(ev.active.score[part] >= PART_SHARE * ev.active.score[mean])
+
+    def _absences(self, ev: Evaluation, node: int) -> list[Evidence]:
+        return [
+            Evidence(
+                metric=item.metric,
+                labels={},
+                part=item.part,
+                layer=Layer.ABSENCE,
+                reason=item.reason,
+                score=item.score,
+                value=None,
+                peer_median=None,
+                band=None,
+                since=item.since,
+                n_peers=0,
+                target="Absence",
+            )
+            for item in ev.absence.absent
+            if item.node == node
+        ]
+
+    def _parts(self, ev: Evaluation, k: int, mine: IntArray) -> list[str]:
+        """Return the parts that deviate about as much as the strongest and to its side, that one first."""
+        cell = ev.active.cell[k]
+        same = mine[ev.active.signal[mine] == ev.active.signal[k]]
+        same = same[ev.active.score[same] >= PART_SHARE * ev.active.score[k]]
+        side = self.clock.strength[ev.active.cell[same]] * self.clock.strength[cell]
+        same = same[side > 0]
+        cells = ev.active.cell[same[np.argsort(-ev.active.score[same], kind="stable")]]
+        names = [self.index.parts[p] for p in self.index.cell_part[cells].tolist()]
+        own = self.index.parts[self.index.cell_part[cell]]
+        return [name for name in [own, *(n for n in names if n != own)] if name]
+
+    def _peer(self, ev: Evaluation, k: int, mine: IntArray, cells: IntArray) -> Evidence:
+        cell = int(ev.active.cell[k])
+        row = int(ev.layout.row_of_cell[cell])
+        n_rows = len(ev.stats.median)
+        ratio = float("nan")
+        if row >= 0:
+            ratio = self.window.similarity(ev.layout, row, cell, self.n_window)
+        return peer_evidence(
+            self.index,
+            ev.layout,
+            ev.stats,
+            ev.cells.value,
+            cell,
+            score=float(ev.active.score[k]),
+            strength=float(self.clock.strength[cell]),
+            since=float(np.nan_to_num(self.clock.since[cell], nan=ev.at)),
+            at=ev.at,
+            similarity=ratio if np.isfinite(ratio) else None,
+            parts=self._parts(ev, k, mine),
+            siblings=self._siblings(int(ev.active.signal[k]), cells),
+            centre=self.centre if len(self.centre) == n_rows else np.full(n_rows, np.nan),
+        )
