@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from detector.calibration.chosen import choose
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
 from detector.evaluation.builtin import OddnodeDetector
 from detector.evaluation.command import Options, evaluate_command
@@ -40,8 +41,12 @@ def evaluate(
         n_jobs=jobs,
         require_precision=require_precision,
         require_recall=require_recall,
-        settings={"catalog": chosen.sha256[:12], "use_pool": str(use_pool)},
+        settings={
+            "catalog": chosen.sha256[:12],
+            "use_pool": str(use_pool),
+            "calibration": str(settings.calibration.path or ""),
+        },
     )
-    raise typer.Exit(
-        evaluate_command(cases, OddnodeDetector(chosen, settings.detection, use_pool=use_pool), options)
-    )
+    thresholds = choose(settings, chosen).thresholds
+    detector = OddnodeDetector(chosen, settings.detection, use_pool=use_pool, thresholds=thresholds)
+    raise typer.Exit(evaluate_command(cases, detector, options))

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from detector.core.parameters import Parameters
+from detector.core.thresholds import Thresholds
 from detector.discover import catalog_for_recording
 from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Outcome
 from detector.pipeline import Pipeline
@@ -107,6 +108,7 @@ def pipeline_for(
     placement: PlacementRules | None = None,
     pools: PoolRules | None = None,
     use_pool: bool = False,
+    thresholds: Thresholds | None = None,
 ) -> tuple[Pipeline, list[str]]:
     """Build the pipeline for a recording.
 
@@ -120,20 +122,25 @@ def pipeline_for(
         Settings, None for the defaults.
     use_pool
         True to take pool and spares from the recording instead of finding them.
+    thresholds
+        What a calibration has learnt for this catalog; a drafted one has none.
 
     Returns
     -------
     tuple
         The pipeline, and notes for the user.
     """
+    given = catalog
     catalog, notes = catalog_for_recording(catalog, source)
+    learnt = thresholds if catalog is given else None
     if use_pool:
         declared = [DeclaredPool("pool", tuple(recording.pool))]
         if recording.spares:
             declared.append(DeclaredPool("spares", tuple(recording.spares)))
         pools = PoolRules(declared=tuple(declared))
     step = replace(parameters or Parameters(), step_s=float(recording.step_s))
-    return Pipeline(catalog, step, identity=identity, placement=placement, pools=pools), notes
+    pipeline = Pipeline(catalog, step, identity=identity, placement=placement, pools=pools, thresholds=learnt)
+    return pipeline, notes
 
 
 def replay_case(
@@ -145,6 +152,7 @@ def replay_case(
     placement: PlacementRules | None = None,
     pools: PoolRules | None = None,
     use_pool: bool = False,
+    thresholds: Thresholds | None = None,
     progress: Progress | None = None,
     watch: Callable[[Outcome], None] | None = None,
 ) -> Replayed:
@@ -163,6 +171,8 @@ def replay_case(
         Settings, None for the defaults.
     use_pool
         True to take pool and spares from the recording instead of finding them.
+    thresholds
+        What a calibration has learnt for this catalog.
     progress
         Called with (evaluations done, all).
     watch
@@ -184,6 +194,7 @@ def replay_case(
         placement=placement,
         pools=pools,
         use_pool=use_pool,
+        thresholds=thresholds,
     )
     try:
         return play(recording, source, pipeline, notes=notes, progress=progress, watch=watch)

@@ -136,6 +136,18 @@ class CatalogSettings(_Section):
     overlays: tuple[Path, ...] = Field(default=(), max_length=50)
 
 
+class BudgetSettings(_Section):
+    """What on-call can live with: false alarms per cluster and month (30 days)."""
+
+    false_alarms_per_month: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+
+
+class CalibrationSettings(_Section):
+    """File that `oddnode calibrate` made; None for the shipped thresholds."""
+
+    path: Path | None = None
+
+
 class ScheduleSettings(_Section):
     """When evaluations run.
 
@@ -235,6 +247,8 @@ class Settings(BaseSettings):
     )
     pools: Annotated[PoolRules, BeforeValidator(_json_in_text)] = Field(default_factory=PoolRules)
     detection: Annotated[Parameters, BeforeValidator(_json_in_text)] = Field(default_factory=Parameters)
+    budget: BudgetSettings = Field(default_factory=BudgetSettings)
+    calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)
     schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)

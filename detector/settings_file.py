@@ -31,6 +31,7 @@ _PATHS = frozenset(
         ("source", "key_file"),
         ("catalog", "path"),
         ("catalog", "overlays"),
+        ("calibration", "path"),
         ("store", "path"),
         ("recording", "path"),
     }

@@ -82,6 +82,19 @@ class StoreReader:
             row = connection.execute(f"SELECT count(*) FROM incidents{where}", values).fetchone()  # noqa: S608
         return int(row[0])
 
+    def count_raised(self, since: float) -> int:
+        """Return how many nodes became suspects at or after `since`, epoch seconds.
+
+        Raises
+        ------
+        StoreError
+            When the store cannot be read.
+        """
+        sql = "SELECT count(*) FROM incidents WHERE suspect_at >= ?"
+        with self._reading() as connection:
+            row = connection.execute(sql, (since,)).fetchone()
+        return int(row[0])
+
     def incident(self, incident_id: str) -> Incident | None:
         """Return one incident, None when there is no such."""
         sql = "SELECT id, body FROM incidents WHERE id = ?"

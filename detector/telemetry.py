@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -104,6 +105,23 @@ class Telemetry:
         self._data_quality = Gauge(
             "oddnode_data_quality", "Findings about the monitoring, by kind.", ("kind",), registry=registry
         )
+        self._raised = Gauge(
+            "oddnode_suspects_raised_30d", "Suspects raised in the last 30 days.", registry=registry
+        )
+        self._raised.set(math.nan)
+        self._calibration = Gauge(
+            "oddnode_calibration_info", "Calibration in use, by its catalog.", ("catalog",), registry=registry
+        )
+        self._budget = Gauge(
+            "oddnode_calibration_budget_per_month", "False alarms per month aimed at.", registry=registry
+        )
+        self._budget.set(math.nan)
+        self._expected = Gauge(
+            "oddnode_calibration_expected_per_month",
+            "False alarms per month that the calibration expects.",
+            registry=registry,
+        )
+        self._expected.set(math.nan)
         self._nodes: set[str] = set()
         self._reasons: set[str] = set()
         self._kinds: set[str] = set()
@@ -111,6 +129,16 @@ class Telemetry:
     def watch_age(self, age_s: Callable[[], float]) -> None:
         """Let the age of the data be asked for at every scrape."""
         self._age.set_function(age_s)
+
+    def watch_raised(self, count: Callable[[], float]) -> None:
+        """Let the suspects raised in the last 30 days be counted at every scrape."""
+        self._raised.set_function(count)
+
+    def calibrated(self, catalog_sha256: str, budget: float, expected: float) -> None:
+        """Tell which calibration is in use; rates per cluster and month."""
+        self._calibration.labels(catalog_sha256[:12]).set(1)
+        self._budget.set(budget)
+        self._expected.set(expected)
 
     def missed(self, count: int) -> None:
         """Count evaluation times that had no tick."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from detector.core.parameters import Parameters
+from detector.core.thresholds import Thresholds
 from detector.core.views import SeriesView
 from detector.evaluation.model import GROUP_EVENT, Call, Case, Findings, Flag, Moment, Trace
 from detector.outcome import DataQuality, Evidence, Incident, Outcome
@@ -42,12 +43,15 @@ class OddnodeDetector:
         True to take pool and spares from the case instead of finding them.
     name
         Name in tables.
+    thresholds
+        What a calibration has learnt, None for one threshold.
     """
 
     catalog: Catalog
     parameters: Parameters = field(default_factory=Parameters)
     use_pool: bool = False
     name: str = "oddnode"
+    thresholds: Thresholds | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Send the catalog's entries to other processes: its read-only mapping can't be sent."""
@@ -57,6 +61,7 @@ class OddnodeDetector:
             self.parameters,
             self.use_pool,
             self.name,
+            self.thresholds,
         )
 
     def flag(self, case: Case) -> Findings:
@@ -67,7 +72,9 @@ class OddnodeDetector:
         SourceError
             When the samples are missing, corrupt or incomplete.
         """
-        replayed = replay_case(case.path, self.catalog, self.parameters, use_pool=self.use_pool)
+        replayed = replay_case(
+            case.path, self.catalog, self.parameters, use_pool=self.use_pool, thresholds=self.thresholds
+        )
         return findings_of(replayed)
 
     def explain(self, case: Case, moments: Sequence[Moment]) -> list[Trace]:
@@ -80,7 +87,14 @@ class OddnodeDetector:
         """
         recording = load_recording(case.path)
         source = RecordingSource(case.path)
-        pipeline, _ = pipeline_for(recording, source, self.catalog, self.parameters, use_pool=self.use_pool)
+        pipeline, _ = pipeline_for(
+            recording,
+            source,
+            self.catalog,
+            self.parameters,
+            use_pool=self.use_pool,
+            thresholds=self.thresholds,
+        )
         names = pipeline.names()
         after = SHOWN_AFTER * 5 * pipeline.n_window * case.step_s
         due = sorted(((min(m.at + after, case.end), i) for i, m in enumerate(moments)), reverse=True)
@@ -102,10 +116,16 @@ class OddnodeDetector:
         return [found[i] for i in sorted(found)]
 
 
-def _rebuilt(catalog: tuple[Any, ...], parameters: Parameters, use_pool: bool, name: str) -> OddnodeDetector:
+def _rebuilt(
+    catalog: tuple[Any, ...],
+    parameters: Parameters,
+    use_pool: bool,
+    name: str,
+    thresholds: Thresholds | None = None,
+) -> OddnodeDetector:
     specs, version, sha256, path, overlays = catalog
     again = replace(Catalog.of(specs, path=path, sha256=sha256), version=version, overlays=overlays)
-    return OddnodeDetector(again, parameters, use_pool, name)
+    return OddnodeDetector(again, parameters, use_pool, name, thresholds)
 
 
 def findings_of(replayed: Replayed) -> Findings:
