@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.columns import Column
-from simulator.faults import Floats
+from simulator.mods import Floats
 
 
 class Block:
@@ -26,10 +26,18 @@ class Block:
     uptime_s
         Seconds since each node's start, shape (n_nodes,); counters begin with what they
         would have summed up in it.
+    tail_scale
+        Factor on how often heavy-tailed metrics burst.
     """
 
     def __init__(
-        self, columns: Sequence[Column], n_nodes: int, n_parts: int, seed: int, uptime_s: Floats
+        self,
+        columns: Sequence[Column],
+        n_nodes: int,
+        n_parts: int,
+        seed: int,
+        uptime_s: Floats,
+        tail_scale: float = 1.0,
     ) -> None:
         self.columns = tuple(columns)
         self.exporter, self.space = columns[0].exporter, columns[0].space
@@ -45,21 +53,38 @@ class Block:
         self._offset: NDArray[np.float32] | None = None
         if spread.any():
             self._offset = np.exp(spread * self._rng.standard_normal(self.shape, dtype=np.float32))
-        self._tails = [(i, c.tail) for i, c in enumerate(columns) if c.tail > 0]
+        self._tails = [(i, c.tail * tail_scale) for i, c in enumerate(columns) if c.tail > 0]
         self._jitters = [(i, c.jitter) for i, c in enumerate(columns) if c.jitter > 0]
         self._counters = self._where([c.is_counter for c in columns])
         self._sum = np.zeros((len(self._counters), n_nodes, n_parts))
+        self._of_process = [k for k, i in enumerate(self._counters) if _is_of_process(columns[i])]
         self._is_new = True
 
     def _where(self, flags: Sequence[bool]) -> list[int]:
         return [i for i, flag in enumerate(flags) if flag]
 
-    def tick(self, drivers: Mapping[str, Floats], dt: float) -> Floats:
-        """Return the values after `dt` more seconds, shape (metric, node, part)."""
+    def tick(
+        self, drivers: Mapping[str, Floats], dt: float, odd: Sequence[tuple[str, int, int, float]] = ()
+    ) -> Floats:
+        """Return the values after `dt` more seconds, shape (metric, node, part).
+
+        Parameters
+        ----------
+        drivers
+            What the columns follow.
+        dt
+            Seconds since the tick before.
+        odd
+            Single levels that are off, as (metric, node, part or -1 for all parts, factor).
+        """
         level = self._levels(drivers)
         if self._is_new:
             self._start_counters(level)
         self._add_noise(level)
+        for name, node, part, factor in odd:
+            for i, column in enumerate(self.columns):
+                if column.name == name:
+                    level[i, node, slice(None) if part < 0 else part] *= factor
         for k, i in enumerate(self._counters):
             self._count(k, self.columns[i], level[i], dt)
         for i, jitter in self._jitters:
@@ -73,6 +98,11 @@ class Block:
     def restart(self, nodes: NDArray[np.bool_]) -> None:
         """Begin all counters of these nodes at 0, as after a reboot."""
         self._sum[:, nodes] = 0.0
+
+    def restart_process(self, nodes: NDArray[np.bool_]) -> None:
+        """Begin the counters that live in the exporter's own process at 0."""
+        for k in self._of_process:
+            self._sum[k, nodes] = 0.0
 
     def _levels(self, drivers: Mapping[str, Floats]) -> Floats:
         level = np.zeros(self.shape)
@@ -119,6 +149,10 @@ class Block:
         np.copyto(level, self._sum[k])
         if column.wrap:
             np.mod(level, column.wrap, out=level)
+
+
+def _is_of_process(column: Column) -> bool:
+    return column.exporter == "backend_ai" or column.name.startswith(("process_", "go_", "promhttp_"))
 
 
 def _per_metric(values: Sequence[float]) -> NDArray[np.float32]:

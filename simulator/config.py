@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from simulator.habits import NO_QUIRKS, PLAIN, Quirks, Workload
+
 DEFAULT_START = 1_767_000_000.0
 """A Monday of 2025 at 09:20 UTC; any time will do."""
 
@@ -16,7 +18,7 @@ class ClusterConfig:
     Parameters
     ----------
     train_nodes
-        Nodes of the one training job.
+        Nodes of the training job, or of both jobs.
     spares
         Idle nodes.
     cpus
@@ -49,6 +51,10 @@ class ClusterConfig:
         True when an XID series with value 0 exists from the start, as older exporters do.
     node_spread
         Size of the nodes' persistent differences (heat, efficiency, traffic), 1 is usual.
+    workload
+        Jobs, stages, groups: how sound nodes differ by their work; one plain job by default.
+    quirks
+        Racks, tails, drifts, and habits of the monitoring; none by default.
     """
 
     train_nodes: int = 60
@@ -68,6 +74,8 @@ class ClusterConfig:
     watchdog_s: float = 1800.0
     gives_xid_zero: bool = True
     node_spread: float = 1.0
+    workload: Workload = PLAIN
+    quirks: Quirks = NO_QUIRKS
 
     def __post_init__(self) -> None:
         if self.train_nodes < 1 or self.spares < 0:
@@ -115,7 +123,7 @@ class ClusterConfig:
 
     @property
     def pool(self) -> tuple[str, ...]:
-        """Nodes of the job."""
+        """Nodes at work, those of both jobs when there are two."""
         return self.node_names[: self.train_nodes]
 
     @property

@@ -14,8 +14,8 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.config import ClusterConfig
-from simulator.faults import Floats
 from simulator.feed import sample_head
+from simulator.mods import Floats
 from simulator.tables import all_columns
 from simulator.topology import EXPORTERS, JOBS, target_labels
 

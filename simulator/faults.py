@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.topology import DISKS, EXPORTERS, EXPORTS, N_GPUS, N_IB
-
-Floats = NDArray[np.float64]
+from simulator.mods import Mods
+from simulator.topology import DISKS, EXPORTERS, EXPORTS, N_IB
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,15 @@ class Fault:
             raise ValueError(f"fault {self.kind} of {self.node} ends before its onset")
         if not 0 <= self.severity <= 1:
             raise ValueError(f"severity of {self.kind} must be from 0 to 1, not {self.severity}")
+        if self.kind in OF_EXPORTERS and self.part not in EXPORTERS:
+            raise ValueError(f"part of {self.kind} must be an exporter, not {self.part!r}")
+        if self.kind == "one_metric" and not isinstance(self.options.get("metric"), str):
+            raise ValueError("one_metric needs the option metric, the name of a metric")
 
     @property
     def is_node_fault(self) -> bool:
-        """False when only the monitoring of the node is broken."""
-        return self.kind != "exporter_down"
+        """False when only the monitoring of the node is broken, or people took it out of work."""
+        return self.kind not in NO_NODE_FAULTS
 
     @property
     def codes(self) -> tuple[tuple[int, float], ...]:
@@ -86,12 +89,15 @@ class GroupEvent:
         Epoch seconds.
     severity
         0 to 1.
+    nodes
+        Whom it concerns; empty for all. Events of a job concern the jobs of these nodes.
     """
 
     kind: str
     onset: float
     end: float
     severity: float = 1.0
+    nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in EVENTS:
@@ -103,68 +109,49 @@ XID_CODES: Mapping[str, tuple[int, ...]] = {
     "ecc_xid": (94,),
     "gpu_lost": (79,),
     "gsp_timeout": (119,),
+    "gpu_exec_error": (31,),
 }
 
+NO_NODE_FAULTS = frozenset({"exporter_down", "exporter_restart", "target_renamed", "maintenance"})
+"""Kinds that are nobody's fault: an alarm about them is false or does not count."""
 
-class Mods:
-    """What faults and events change at one tick; starts neutral.
+OF_EXPORTERS = frozenset({"exporter_restart", "target_renamed"})
+"""Kinds whose part is an exporter."""
 
-    Arrays have the shape (nodes,) or (nodes, parts); factors start at 1, amounts at 0.
-    """
-
-    def __init__(self, n_nodes: int) -> None:
-        def ones(n: int) -> Floats:
-            return np.ones((n_nodes, n))
-
-        def zeros(n: int) -> Floats:
-            return np.zeros((n_nodes, n))
-
-        def no() -> NDArray[np.bool_]:
-            return np.zeros(n_nodes, dtype=bool)
-
-        self.gpu_idle = np.zeros((n_nodes, N_GPUS), dtype=bool)
-        self.gpu_gone = np.zeros((n_nodes, N_GPUS), dtype=bool)
-        self.gpu_power, self.gpu_clock, self.gpu_heat = ones(N_GPUS), ones(N_GPUS), zeros(N_GPUS)
-        self.gpu_nvlink = ones(N_GPUS)
-        self.xid, self.pcie_replay = zeros(N_GPUS), zeros(N_GPUS)
-        self.remap_corrected, self.remap_uncorrected = zeros(N_GPUS), zeros(N_GPUS)
-        self.remap_failed = zeros(N_GPUS)
-        self.smi_zero = np.zeros((n_nodes, N_GPUS), dtype=bool)
-        self.dcgm_blank, self.hung, self.down, self.unsynced = no(), no(), no(), no()
-        self.capability = np.ones(n_nodes)
-        self.ib_up = np.ones((n_nodes, N_IB + 1), dtype=bool)
-        self.ib_factor, self.ib_wait = ones(N_IB + 1), ones(N_IB + 1)
-        self.ib_errors, self.ib_downed = zeros(N_IB + 1), zeros(N_IB + 1)
-        self.cpu_extra, self.fork_burst, self.leak = np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes)
-        self.disk_slow, self.nfs_slow = ones(len(DISKS)), ones(len(EXPORTS))
-        self.clock_offset, self.net_loss = np.zeros(n_nodes), np.zeros(n_nodes)
-        self.exporter_down = np.zeros((n_nodes, len(EXPORTERS)), dtype=bool)
-        self.task_excess, self.sick = np.zeros(n_nodes), np.zeros(n_nodes)
-        self.stalls = self.restarts = self.outage = False
-        self.pace = 1.0
+STALLING = frozenset(
+    {"nvlink_xid", "gpu_lost", "gsp_timeout", "cuda_error", "gpu_exec_error", "machine_down"}
+)
+"""Kinds that stop the collective calls of the whole job, ``stalls_after_s`` after the onset."""
 
 
 Effect = Callable[[Mods, Fault, int, int, float, bool], None]
 """(mods, fault, node index, part index, seconds since the onset, still going on)."""
 
+EventEffect = Callable[[Mods, GroupEvent, NDArray[np.int64]], None]
+"""(mods, event, indexes of the nodes that it concerns)."""
+
 KINDS: dict[str, Effect] = {}
-EVENTS: dict[str, Callable[[Mods, GroupEvent], None]] = {}
+EVENTS: dict[str, EventEffect] = {}
+LASTING: set[str] = set()
+"""Kinds that leave something behind when they are over."""
 
 
-def effect(kind: str) -> Callable[[Effect], Effect]:
-    """Register a kind of fault."""
+def effect(kind: str, *, is_lasting: bool = False) -> Callable[[Effect], Effect]:
+    """Register a kind of fault; a lasting one is also applied after its end."""
 
     def register(function: Effect) -> Effect:
         KINDS[kind] = function
+        if is_lasting:
+            LASTING.add(kind)
         return function
 
     return register
 
 
-def event(kind: str) -> Callable[[Callable[[Mods, GroupEvent], None]], Callable[[Mods, GroupEvent], None]]:
+def event(kind: str) -> Callable[[EventEffect], EventEffect]:
     """Register a kind of group event."""
 
-    def register(function: Callable[[Mods, GroupEvent], None]) -> Callable[[Mods, GroupEvent], None]:
+    def register(function: EventEffect) -> EventEffect:
         EVENTS[kind] = function
         return function
 
@@ -206,7 +193,7 @@ def _agent_hangs(mods: Mods, n: int, age: float, peak: float) -> None:
     mods.sick[n] = max(mods.sick[n], _ramp(age, 60.0))
 
 
-@effect("nvlink_xid")
+@effect("nvlink_xid", is_lasting=True)
 def _nvlink_xid(mods: Mods, fault: Fault, n: int, g: int, age: float, active: bool) -> None:
     _xid(mods, fault, n, g, age)
     if not active:
@@ -216,21 +203,24 @@ def _nvlink_xid(mods: Mods, fault: Fault, n: int, g: int, age: float, active: bo
     mods.gpu_idle[n, g] = True
     mods.gpu_nvlink[n] = 0.05
     _agent_hangs(mods, n, age, fault.number("tasks", 300 + 522 * fault.severity))
-    mods.stalls |= age >= fault.number("stalls_after_s", 90.0)
+    mods.stall(n, age >= fault.number("stalls_after_s", 90.0))
 
 
-@effect("ecc_xid")
+@effect("ecc_xid", is_lasting=True)
 def _ecc_xid(mods: Mods, fault: Fault, n: int, g: int, age: float, active: bool) -> None:
     _xid(mods, fault, n, g, age)
     mods.remap_uncorrected[n, g] += 1 + np.floor(3 * fault.severity)
     mods.gpu_idle[n, g] |= age < 60.0
     if active:
         mods.sick[n] = max(mods.sick[n], 0.4)
-        # The error is contained: the job dies, is started again and uses the GPU.
-        mods.restarts |= 30.0 <= age < 240.0
+        if "stalls_after_s" in fault.options:
+            mods.stall(n, age >= fault.number("stalls_after_s", 0.0))
+        else:
+            # The error is contained: the job dies, is started again and uses the GPU.
+            mods.restart(n, 30.0 <= age < 240.0)
 
 
-@effect("gpu_lost")
+@effect("gpu_lost", is_lasting=True)
 def _gpu_lost(mods: Mods, fault: Fault, n: int, g: int, age: float, active: bool) -> None:
     _xid(mods, fault, n, g, age)
     if active:
@@ -238,10 +228,10 @@ def _gpu_lost(mods: Mods, fault: Fault, n: int, g: int, age: float, active: bool
         mods.hung[n] = True
         mods.gpu_idle[n] = True
         _agent_hangs(mods, n, age, 60 * fault.severity)
-        mods.stalls |= age >= 60.0
+        mods.stall(n, age >= fault.number("stalls_after_s", 60.0))
 
 
-@effect("gsp_timeout")
+@effect("gsp_timeout", is_lasting=True)
 def _gsp_timeout(mods: Mods, fault: Fault, n: int, g: int, age: float, active: bool) -> None:
     _xid(mods, fault, n, g, age)
     if active:
@@ -250,7 +240,7 @@ def _gsp_timeout(mods: Mods, fault: Fault, n: int, g: int, age: float, active: b
         mods.hung[n] = True
         mods.gpu_idle[n] = True
         _agent_hangs(mods, n, age, 120 * fault.severity)
-        mods.stalls |= age >= 60.0
+        mods.stall(n, age >= fault.number("stalls_after_s", 60.0))
 
 
 @effect("pcie_downgrade")
@@ -261,7 +251,7 @@ def _pcie_downgrade(mods: Mods, fault: Fault, n: int, _part: int, _age: float, a
         mods.ib_factor[n, :N_IB] *= (1 - 0.375 * (0.2 + 0.8 * fault.severity)) / pace
         mods.ib_wait[n, :N_IB] *= 1 + 7 * fault.severity
         mods.gpu_power[n] *= 1 - 0.1 * fault.severity
-        mods.pace = min(mods.pace, pace)
+        mods.slow(n, pace)
 
 
 @effect("nic_slow")
@@ -269,19 +259,21 @@ def _nic_slow(mods: Mods, fault: Fault, n: int, p: int, _age: float, active: boo
     if active:
         mods.ib_factor[n, p] *= 1 - 0.6 * fault.severity
         mods.ib_wait[n, p] *= 1 + 5 * fault.severity
-        mods.pace = min(mods.pace, 1 - 0.1 * fault.severity)
+        mods.slow(n, 1 - 0.1 * fault.severity)
 
 
-@effect("ib_port_down")
-def _ib_port_down(mods: Mods, fault: Fault, n: int, p: int, _age: float, active: bool) -> None:
+@effect("ib_port_down", is_lasting=True)
+def _ib_port_down(mods: Mods, fault: Fault, n: int, p: int, age: float, active: bool) -> None:
     mods.ib_downed[n, p] += 1
     if active:
         mods.ib_up[n, p] = False
         mods.net_loss[n] = 0.2
-        # The traffic moves to the other ports; the job goes on, slower.
+        if "stalls_after_s" in fault.options:
+            mods.stall(n, age >= fault.number("stalls_after_s", 0.0))
+        # Otherwise the traffic moves to the other ports; the job goes on, slower.
         others = [k for k in range(N_IB) if k != p]
         mods.ib_factor[n, others] *= N_IB / (N_IB - 1)
-        mods.pace = min(mods.pace, 1 - 0.12 * fault.severity)
+        mods.slow(n, 1 - 0.12 * fault.severity)
 
 
 @effect("ib_errors")
@@ -348,7 +340,7 @@ def _clock_skew(mods: Mods, fault: Fault, n: int, _part: int, age: float, active
 def _machine_down(mods: Mods, fault: Fault, n: int, _part: int, age: float, active: bool) -> None:
     if active:
         mods.down[n] = mods.hung[n] = True
-        mods.stalls |= age >= 30.0
+        mods.stall(n, age >= fault.number("stalls_after_s", 30.0))
 
 
 @effect("exporter_down")
@@ -362,24 +354,3 @@ def _tasks_growth(mods: Mods, fault: Fault, n: int, _part: int, age: float, acti
     if active:
         mods.task_excess[n] = (30 + 800 * fault.severity) * _ramp(age, 900.0)
         mods.sick[n] = max(mods.sick[n], 0.3 + 0.7 * fault.severity)
-
-
-@event("monitoring_outage")
-def _monitoring_outage(mods: Mods, _event: GroupEvent) -> None:
-    mods.outage = True
-
-
-@event("nfs_cluster_slow")
-def _nfs_cluster_slow(mods: Mods, what: GroupEvent) -> None:
-    mods.nfs_slow *= 3 * 15**what.severity
-    mods.pace = min(mods.pace, 1 - 0.2 * what.severity)
-
-
-@event("job_restart")
-def _job_restart(mods: Mods, _event: GroupEvent) -> None:
-    mods.restarts = True
-
-
-@event("job_slowdown")
-def _job_slowdown(mods: Mods, what: GroupEvent) -> None:
-    mods.pace = min(mods.pace, 1 - 0.3 * (0.3 + 0.7 * what.severity))

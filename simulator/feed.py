@@ -13,7 +13,7 @@ import urllib3
 from numpy.typing import NDArray
 
 from simulator.cluster import Cluster
-from simulator.faults import Floats
+from simulator.mods import Floats
 from simulator.recording import Int64s, ticks
 
 IMPORT_PATH = "/api/v1/import"

@@ -8,11 +8,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.faults import Floats, Mods
 from simulator.job import JobView
+from simulator.mods import Floats, Mods
 
 Drivers = dict[str, Floats]
 """Name -> array that broadcasts to (nodes, parts)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much each node has to do by its place in the job; arrays have the shape (nodes, 1).
+
+    Parameters
+    ----------
+    gpu, memory, nvlink, ib, cpu, kernel
+        Factors on power, GPU memory, traffic, processor time and kernel memory; 1 is usual.
+    util_drop
+        Percent of GPU utilisation that is lost to waiting for other stages.
+    heat
+        Degrees on top of the usual.
+    iteration_s
+        Seconds of one step.
+    """
+
+    gpu: Floats
+    memory: Floats
+    nvlink: Floats
+    ib: Floats
+    cpu: Floats
+    kernel: Floats
+    util_drop: Floats
+    heat: Floats
+    iteration_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +58,8 @@ class Moment:
         The job now.
     scraped
         Epoch seconds of each target's scrape, shape (nodes, exporters).
+    load
+        How much each node has to do.
     """
 
     at: float
@@ -38,6 +67,7 @@ class Moment:
     mods: Mods
     job: JobView
     scraped: Floats
+    load: Load
 
     def day(self) -> float:
         """Return -1 to 1 over a day, highest in the afternoon."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.config import ClusterConfig
-from simulator.faults import Floats
-from simulator.job import Mode
+from simulator.mods import Floats
 from simulator.moment import Drift, Drivers, Moment, column, relax
 from simulator.topology import EXPORTERS, N_GPUS, N_IB
 
-ITERATION_S = 4.7
 IDLE_W, TRAIN_W = 140.0, 845.0
 SLOT_HEAT = np.array([0.0, 1.0, 0.5, 1.5, 1.0, 2.0, 3.0, 7.0])
 MAX_CLOCK, IDLE_CLOCK = 1965.0, 345.0
@@ -29,15 +27,18 @@ class GpuPhysics:
         Size of the cluster.
     rng
         Source of chance.
+    rack_heat
+        Lasting degrees of each node's rack, shape (nodes,).
     """
 
-    def __init__(self, config: ClusterConfig, rng: np.random.Generator) -> None:
+    def __init__(self, config: ClusterConfig, rng: np.random.Generator, rack_heat: Floats) -> None:
         n, spread = config.n_nodes, config.node_spread
-        self._rng = rng
+        self._rng, self._workload = rng, config.workload
         self._efficiency = 1 + 0.015 * spread * rng.standard_normal((n, N_GPUS))
-        self._heat = SLOT_HEAT + spread * (
+        self._heat = SLOT_HEAT * config.quirks.slot_heat + spread * (
             0.8 * rng.standard_normal((n, N_GPUS)) + column(rng.normal(0, 0.9, n))
         )
+        self._heat = self._heat + column(rack_heat)
         self._memory = 1 + 0.002 * rng.standard_normal((n, N_GPUS))
         self._clock_offset = 8 * spread * rng.standard_normal((n, N_GPUS))
         self._remapped = rng.poisson(0.3, (n, N_GPUS)).astype(float)
@@ -53,18 +54,18 @@ class GpuPhysics:
         train = column(job.train) * ~idle
         spin = column(job.spin) * ~idle
         loading = column(job.loading) * ~idle
-        work = column(job.work) * m.mods.pace * (1 - job.dip)
-        busy = train * (0.36 + 0.64 * work) + 0.36 * spin + 0.12 * loading
+        evaluating = column(job.evaluating)
+        work = column(job.work) * column(job.limit) * (1 - column(job.dip)) * (1 - 0.5 * evaluating)
+        busy = train * (0.36 + 0.64 * work) * m.load.gpu + self._workload.spin_busy * spin + 0.12 * loading
         self._rhythm.step(m.dt)
         power = IDLE_W + (TRAIN_W - IDLE_W) * busy * self._efficiency * mods.gpu_power
         inlet = 25 + 1.2 * m.day() + 0.6 * self._inlet.step(m.dt)
-        target = inlet + self._heat + 0.041 * power + mods.gpu_heat
+        target = inlet + self._heat + 0.041 * power + mods.gpu_heat + column(mods.heat) + m.load.heat
         self._temp = relax(self._temp, target, m.dt, 55.0)
         self._mem_temp = relax(self._mem_temp, target + 4 + 0.006 * power, m.dt, 90.0)
         clock = self._clock(power, train + spin + loading, mods.gpu_clock)
-        fb = np.where(
-            (train + spin) > 0, FB_MIB * self._memory, IDLE_FB_MIB + 0.3 * FB_MIB * loading * self._memory
-        )
+        full = FB_MIB * self._memory * m.load.memory
+        fb = np.where((train + spin) > 0, full, IDLE_FB_MIB + 0.3 * FB_MIB * loading * self._memory)
         seen = {
             "dcgm": self._sample(m, "dcgm", train, spin, loading, power),
             "all_smi": self._sample(m, "all_smi", train, spin, loading, power),
@@ -80,7 +81,9 @@ class GpuPhysics:
             "fb": fb,
             "mem_temp": self._mem_temp + 0.3 * noise[1],
             "copy": seen["dcgm"][0] * (0.46 * train * work + 0.02) + noise[0],
-            "nvlink": np.maximum(0, NVLINK_MB * train * work * mods.gpu_nvlink * (1 + 0.02 * noise[1])),
+            "nvlink": np.maximum(
+                0, NVLINK_MB * train * work * mods.gpu_nvlink * (1 + 0.02 * noise[1]) * m.load.nvlink
+            ),
             "xid": mods.xid,
             "remap_corrected": self._remapped + mods.remap_corrected,
             "remap_uncorrected": mods.remap_uncorrected,
@@ -104,10 +107,15 @@ class GpuPhysics:
     ) -> tuple[Floats, Floats]:
         """Return utilisation and power as one scrape catches them somewhere in a step of the loop."""
         when = m.scraped[:, EXPORTERS.index(exporter)][:, None]
-        phase = (when * m.job.pace / ITERATION_S + 0.05 * self._rhythm.value) % 1.0
+        phase = (when * column(m.job.pace) / m.load.iteration_s + 0.05 * self._rhythm.value) % 1.0
         dip = np.maximum(0.0, np.cos(2 * np.pi * phase)) ** 6
         noise = self._rng.standard_normal((2, *power.shape))
-        util = train * (99.2 - 9 * dip - 25 * m.job.dip) + 100 * spin + 8 * loading
+        waits = 18 * column(m.job.evaluating) + m.load.util_drop
+        util = (
+            train * (99.2 - 9 * dip - 25 * column(m.job.dip) - waits)
+            + self._workload.spin_util * spin
+            + 8 * loading
+        )
         util = np.where(train > 0, util + 0.5 * noise[0], util)
         swing = train * (0.03 - 0.16 * dip) + 0.008 * noise[1]
         return np.clip(util, 0, 100), np.maximum(60.0, IDLE_W + (power - IDLE_W) * (1 + swing) + noise[1])
@@ -134,20 +142,20 @@ class IbPhysics:
     def drivers(self, m: Moment, storage_rx: Floats, storage_tx: Floats) -> Drivers:
         """Return the drivers of the ports; the last port carries the traffic of direct0."""
         job, mods = m.job, m.mods
-        share = column(job.train) * job.pace * (1 - job.dip)
+        share = column(job.train) * column(job.pace) * (1 - column(job.dip))
+        share = share * m.load.ib * (1 - 0.7 * column(job.evaluating))
         noise = 1 + 0.012 * self._rng.standard_normal((2, *self._spread.shape))
         wander = self._spread * (1 + 0.008 * self._drift.step(m.dt)) * mods.ib_factor * mods.ib_up
         chatter = 4e4 * np.abs(noise[0])
         rx, tx = (self._base * share * wander * noise[k] + chatter * mods.ib_up for k in (0, 1))
         rx[:, N_IB], tx[:, N_IB] = storage_rx[:, 0], storage_tx[:, 0]
-        stalled = 0.1 if job.mode is Mode.STALLED else 1.0
         rate = np.full(rx.shape, IB_RATE)
         rate[:, N_IB] = 2.5e10
         return {
             "ib_one": np.ones(rx.shape),
             "ib_rx": rx,
             "ib_tx": tx,
-            "ib_wait": (2e4 + 3e7 * share * stalled) * mods.ib_wait * mods.ib_up,
+            "ib_wait": (2e4 + 3e7 * share) * mods.ib_wait * mods.ib_up,
             "ib_rate": rate,
             "ib_state": np.where(mods.ib_up, ACTIVE, LINK_DOWN),
             "ib_physical": np.where(mods.ib_up, LINK_UP, POLLING),

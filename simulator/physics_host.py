@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.config import ClusterConfig
-from simulator.faults import Floats
+from simulator.mods import Floats
 from simulator.moment import Drift, Drivers, Moment, column, relax
 from simulator.topology import CPU_MODES, DISKS, N_IB, interfaces
 
@@ -25,9 +26,13 @@ class HostPhysics:
         Source of chance.
     start
         Epoch seconds at which the simulation begins.
+    rack_heat
+        Lasting degrees of each node's rack, shape (nodes,).
     """
 
-    def __init__(self, config: ClusterConfig, rng: np.random.Generator, start: float) -> None:
+    def __init__(
+        self, config: ClusterConfig, rng: np.random.Generator, start: float, rack_heat: Floats
+    ) -> None:
         n, spread = config.n_nodes, config.node_spread
         self._config, self._rng = config, rng
         self._cpu_factor = column(1 + 0.03 * spread * rng.standard_normal(n))
@@ -41,12 +46,16 @@ class HostPhysics:
         self._slab = (9 + 5 * rng.random((n, 1))) * GIB
         self._disk_free = rng.uniform(0.55, 0.8, (n, 5)) * np.array([1.7e12, 28e12, 2.1e11, 0, 0])
         self._cpu_temp = np.full((n, 4), 45.0)
-        self._temp_offset = spread * rng.normal(0, 1.5, (n, 4))
+        self._temp_offset = spread * rng.normal(0, 1.5, (n, 4)) + column(rack_heat)
         self._clock = rng.normal(0, 4e-5, (n, 1))
         self._clock_noise = Drift((n, 1), 300.0, rng)
         self._tasks = column(np.rint(rng.uniform(45.2, 48.8, n)))
-        self._exporter_start = start - rng.uniform(2, 20, (n, 1)) * 86400
+        self._exporter_start = np.repeat(start - rng.uniform(2, 20, (n, 1)) * 86400, 2, axis=1)
         self._data_used = 4.1e14
+
+    def begin_process(self, exporter: int, nodes: NDArray[np.bool_], at: float) -> None:
+        """Note that an exporter (0 for that of the host, 1 for the scheduler's agent) began anew."""
+        self._exporter_start[nodes, exporter] = at
 
     def drivers(self, m: Moment, nfs: Drivers) -> Drivers:
         """Return the drivers of the host, given those of its NFS mounts."""
@@ -61,12 +70,15 @@ class HostPhysics:
     def _activity(self, m: Moment, nfs: Drivers) -> Drivers:
         job, mods = m.job, m.mods
         train, spin, extra = column(job.train), column(job.spin), column(mods.cpu_extra)
-        busy = train * (0.35 + 0.65 * job.pace)
+        alive = column(mods.cpu_factor)
+        train, spin = train * alive, spin * alive
+        busy = train * (0.35 + 0.65 * column(job.pace)) * m.load.cpu
+        head = self._config.workload.rank0_extra
         noise = 1 + 0.03 * self._cpu_noise.step(m.dt)
         user = (
             1.1 + (30 * busy + 9 * spin + 14 * column(job.loading)) * self._cpu_factor * noise + 0.9 * extra
         )
-        user = user + 3.5 * column(job.rank0) + column(mods.fork_burst) * 1.5
+        user = user + (3.5 + 12 * head) * column(job.rank0) + column(mods.fork_burst) * 1.5
         system = 0.5 + 5.5 * busy + 2 * spin + 0.1 * extra + 1.2 * nfs["nfs_write"] / 1e9
         iowait = 0.15 + 2.2 * column(job.checkpoint) + 0.5 * nfs["nfs_wait"]
         iowait = iowait + 0.3 * np.log(mods.disk_slow).sum(axis=1, keepdims=True)
@@ -129,11 +141,16 @@ class HostPhysics:
     def _memory(self, m: Moment, host: Drivers) -> Drivers:
         job, noise = m.job, self._memory_noise.step(m.dt)
         in_job = column(np.maximum(job.train, np.maximum(job.spin, job.loading)))
-        anon = self._anon + self._job_anon * in_job + 0.5 * GIB * noise[:, :1] + column(m.mods.leak)
+        anon = (
+            self._anon
+            + self._job_anon * in_job * column(m.mods.memory_factor)
+            + 0.5 * GIB * noise[:, :1]
+            + column(m.mods.leak)
+        )
         grow = (780 * GIB - self._cache) / 40000.0
         self._cache = self._cache + in_job * grow * m.dt
         cached = self._cache + 3 * GIB * noise[:, 1:]
-        slab, other = self._slab * (1 + 0.01 * noise[:, 1:]), 11 * GIB
+        slab, other = self._slab * (1 + 0.01 * noise[:, 1:]) * m.load.kernel, 11 * GIB
         free = MEM_TOTAL - anon - cached - slab - other
         squeeze = np.maximum(0.0, 6 * GIB - free)
         cached = np.maximum(cached - squeeze, 1 * GIB)
@@ -177,6 +194,7 @@ class HostPhysics:
         reads = np.array([2.0, 1.2, 1.1]) + 180 * host["fork_burst"] * np.array([1.0, 0.1, 0.1])
         writes = np.array([28.0, 14.0, 13.0]) * (1 + 0.5 * host["train"])
         writes = writes + 900 * host["fork_burst"] * np.array([1.0, 0.05, 0.05]) + 20 * column(m.job.rank0)
+        writes = writes + column(m.mods.disk_extra)
         read_time, write_time = reads * 1.1e-4 * slow, writes * 4e-5 * slow
         busy = np.minimum(0.999, (read_time + write_time) * 0.8)
         free = self._disk_free.copy()
@@ -204,7 +222,7 @@ class HostPhysics:
         mods = m.mods
         working = host["running"] / 30
         target = np.array([38.0, 38.0, 36.0, 35.0]) + 14 * np.array([1.0, 1.0, 0.1, 0.1]) * working
-        target = target + 1.0 * m.day() + self._temp_offset
+        target = target + 1.0 * m.day() + self._temp_offset + column(mods.heat) + m.load.heat
         self._cpu_temp = relax(self._cpu_temp, target, m.dt, 80.0)
         offset = self._clock + 3e-5 * self._clock_noise.step(m.dt) + column(mods.clock_offset)
         unsynced = column(mods.unsynced)
@@ -220,17 +238,18 @@ class HostPhysics:
             "clock_ratio": 1 + 1e-5 * np.sign(self._clock) + 0 * offset,
             "clock_sync": 1.0 - unsynced,
             "interrupts": 6500
-            + 280_000 * host["train"] * m.job.pace
+            + 280_000 * host["train"] * column(m.job.pace)
             + 62_000 * column(m.job.spin)
             + 300 * host["cpu_extra"],
             "switches": 16_000
-            + 210_000 * host["train"] * m.job.pace
+            + 210_000 * host["train"] * column(m.job.pace)
             + 300_000 * column(m.job.spin)
             + 1500 * host["cpu_extra"],
             "sensor_temp": self._cpu_temp,
             "cpu_temp": self._cpu_temp[:, :1],
             "cpu_throttle": np.full_like(offset, 1e-6),
-            "exporter_start": self._exporter_start,
+            "exporter_start": self._exporter_start[:, :1],
+            "agent_start": self._exporter_start[:, 1:],
             "last_gc": np.floor(m.scraped[:, :1] / 28.0) * 28.0,
         }
 
@@ -238,6 +257,7 @@ class HostPhysics:
         excess, sick = column(m.mods.task_excess), column(m.mods.sick)
         wobble = np.rint(0.55 * self._rng.standard_normal(excess.shape))
         tasks = np.clip(self._tasks + wobble, 44, 50) + np.rint(excess)
+        tasks = tasks + np.rint(5 * self._config.workload.rank0_extra * column(m.job.rank0))
         flat = np.ones_like(excess)
         success = 1 - 0.85 * sick
         slow = np.minimum(0.9, 2 * sick)
@@ -273,7 +293,7 @@ class InterfacePhysics:
     """
 
     def __init__(self, config: ClusterConfig, rng: np.random.Generator) -> None:
-        self._rng = rng
+        self._rng, self._head = rng, config.workload.rank0_extra
         names = interfaces(config)
         self._shape = (config.n_nodes, len(names))
         self._direct, self._net = names.index("direct0"), names.index("net0")
@@ -291,6 +311,7 @@ class InterfacePhysics:
         tx[:, self._direct] += (1.03 * nfs["nfs_write"] + 0.015 * nfs["nfs_read"])[:, 0]
         mgmt = 3e4 * noise[0][:, [self._net]] + 2e5 * column(m.mods.fork_burst) * 20
         rx[:, [self._net]] += mgmt
+        tx[:, [self._net]] += 6e6 * self._head * column(m.job.rank0)
         up = np.ones(self._shape)
         up[:, :N_IB] = m.mods.ib_up[:, :N_IB]
         changes = np.zeros(self._shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.config import ClusterConfig
-from simulator.faults import Floats
+from simulator.mods import Floats
 from simulator.moment import Drift, Drivers, Moment, column
 from simulator.topology import EXPORTS, OPERATIONS
 
@@ -43,7 +43,7 @@ class NfsPhysics:
 
     def __init__(self, config: ClusterConfig, rng: np.random.Generator) -> None:
         n, e = config.n_nodes, len(EXPORTS)
-        self._rng = rng
+        self._rng, self._head = rng, config.workload.rank0_extra
         self._read = Drift((n, 1), 90.0, rng)
         self._meta = Drift((n, e), 240.0, rng)
         self._server = Drift((1, e), 300.0, rng)
@@ -107,11 +107,14 @@ class NfsPhysics:
 
     def _traffic(self, m: Moment) -> tuple[Floats, Floats]:
         job = m.job
-        reading = 7e6 * np.exp(0.5 * self._read.step(m.dt)) * column(job.train) * job.pace
+        reading = 7e6 * np.exp(0.5 * self._read.step(m.dt)) * column(job.train) * column(job.pace)
+        reading = reading * (1 + 3 * column(job.evaluating))
         reading = (reading + 1.6e9 * column(job.loading)) / (1 + 0.1 * np.log(m.mods.nfs_slow[:, :1]))
         chance = np.exp(0.4 * self._rng.standard_normal((len(reading), 2)))
         traffic_in = np.concatenate([reading * (0.85 + 0.15 * chance[:, :1]), 2e3 * chance[:, 1:]], axis=1)
-        logs = 2.5e4 * chance[:, :1] + 4e5 * column(job.rank0) + 1e4 * column(job.train)
+        logs = (
+            2.5e4 * chance[:, :1] + 4e5 * (1 + 9 * self._head) * column(job.rank0) + 1e4 * column(job.train)
+        )
         writes = CHECKPOINT_BYTES_PER_S * column(job.checkpoint) * (0.9 + 0.1 * chance[:, 1:])
         traffic_out = np.concatenate([logs, writes + 300 * chance[:, 1:]], axis=1)
         return traffic_in, traffic_out

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.benign import HOUR_S, gaps_of_hour
 from simulator.config import ClusterConfig
-from simulator.faults import Floats
+from simulator.mods import Floats
 from simulator.moment import Drivers, Moment
 from simulator.topology import ABSENT_HARDWARE, COLLECTORS, EXPORTERS
 
@@ -35,10 +37,15 @@ class TargetPhysics:
         Source of chance.
     samples
         Number of series that each exporter of a node gives.
+    seed
+        Seed of the cluster.
     """
 
-    def __init__(self, config: ClusterConfig, rng: np.random.Generator, samples: Mapping[str, int]) -> None:
+    def __init__(
+        self, config: ClusterConfig, rng: np.random.Generator, samples: Mapping[str, int], seed: int
+    ) -> None:
         n = config.n_nodes
+        self._seed = seed
         self._config, self._rng = config, rng
         self._samples = np.array([float(samples.get(x, 0)) for x in EXPORTERS])
         self._bytes = np.array([BYTES_PER_SAMPLE[x] for x in EXPORTERS])
@@ -53,6 +60,12 @@ class TargetPhysics:
         """Return which targets answer, shape (nodes, exporters)."""
         missed = self._rng.random(self.phase_s.shape) < self._config.missed_scrape
         broken: NDArray[np.bool_] = m.mods.exporter_down | m.mods.down[:, None] | missed
+        quirks, hour = self._config.quirks, int(m.at // HOUR_S)
+        if quirks.gaps_per_target_day > 0:
+            hours = (gaps_of_hour(quirks, len(broken), self._seed, h) for h in (hour - 1, hour))
+            for gap in itertools.chain.from_iterable(hours):
+                if gap.onset <= m.at < gap.end:
+                    broken[gap.node, gap.exporter] = True
         return ~broken
 
     def drivers(self, m: Moment, up: NDArray[np.bool_], present: Floats) -> Drivers:

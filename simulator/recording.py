@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from simulator.benign import benign_between
 from simulator.cluster import Cluster
-from simulator.faults import Floats
+from simulator.mods import Floats
 
 Int64s = NDArray[np.int64]
 
@@ -148,14 +148,21 @@ def _truth(cluster: Cluster, start: float, end: float) -> dict[str, Any]:
     config = cluster.config
     faults = [fault for fault in cluster.faults if fault.is_node_fault]
     events: list[dict[str, Any]] = [
-        {"kind": e.kind, "nodes": [], "onset": e.onset, "end": min(e.end, end), "severity": str(e.severity)}
+        {
+            "kind": e.kind,
+            "nodes": list(e.nodes),
+            "onset": e.onset,
+            "end": min(e.end, end),
+            "severity": str(e.severity),
+        }
         for e in cluster.events
     ]
     events += [
-        {"kind": f"{f.kind} {f.part}", "nodes": [f.node], "onset": f.onset, "end": min(f.end, end)}
+        {"kind": f"{f.kind} {f.part}".strip(), "nodes": [f.node], "onset": f.onset, "end": min(f.end, end)}
         for f in cluster.faults
         if not f.is_node_fault
     ]
+    masked = [f for f in cluster.faults if f.kind == "maintenance"]
     return {
         "pool": list(config.pool),
         "spares": list(config.spare_names),
@@ -172,7 +179,7 @@ def _truth(cluster: Cluster, start: float, end: float) -> dict[str, Any]:
             for f in faults
         ],
         "group_events": events,
-        "masked": [],
+        "masked": [{"node": f.node, "onset": f.onset, "end": min(f.end, end)} for f in masked],
         "benign": [
             {"node": config.node_name(b.node), "kind": b.kind, "onset": round(b.onset), "end": round(b.end)}
             for b in sorted(benign_between(config, cluster.seed, start, end), key=lambda b: b.onset)

@@ -127,7 +127,42 @@ def target_labels(config: ClusterConfig, index: int, exporter: str) -> dict[str,
             "service_id": str(uuid.uuid5(_NAMESPACE, f"agent/{node}")),
             "version": AGENT_VERSION,
         }
+    if exporter in config.quirks.pods:
+        pod = pod_name(exporter, node, 0)
+        labels |= {"namespace": "monitoring", "pod": pod, "container": JOBS[exporter]}
     return labels
+
+
+def pod_name(exporter: str, node: str, run: int) -> str:
+    """Return the name of an exporter's pod; it ends as Kubernetes ends the names of a daemon set."""
+    tail = uuid.uuid5(_NAMESPACE, f"pod/{exporter}/{node}/{run}").hex[:5]
+    return f"{JOBS[exporter]}-exporter-{tail}"
+
+
+def job_labels(kind: str, job: int, node: str, run: int) -> dict[str, str]:
+    """Return the labels by which the GPU exporter tells whose GPU it is.
+
+    Parameters
+    ----------
+    kind
+        See `habits.JOB_LABELS`.
+    job
+        Index of the job.
+    node
+        Node name.
+    run
+        How often the job has been started anew.
+    """
+    if kind == "hpc_job":
+        return {"hpc_job": str(48213 + 617 * job)}
+    if kind == "kubernetes":
+        tail = uuid.uuid5(_NAMESPACE, f"job/{job}/{node}/{run}").hex[:5]
+        return {
+            "exported_namespace": ("pretrain", "research")[job],
+            "exported_pod": f"trainer-{job}-{run}-{tail}",
+            "exported_container": "trainer",
+        }
+    return {}
 
 
 def interfaces(config: ClusterConfig) -> tuple[str, ...]:

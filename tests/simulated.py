@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,7 +55,13 @@ def small_run(n: int, *faults: Fault, events: tuple[GroupEvent, ...] = (), **cha
 
 
 def fault(
-    kind: str, node: str = "gpu003", part: str = "", severity: float = 1.0, minutes: float = 20
+    kind: str,
+    node: str = "gpu003",
+    part: str = "",
+    severity: float = 1.0,
+    minutes: float = 20,
+    *,
+    options: Mapping[str, object] | None = None,
 ) -> Fault:
     onset = SMALL.start + 5 * STEP
-    return Fault(kind, node, onset, onset + minutes * 60, part, severity)
+    return Fault(kind, node, onset, onset + minutes * 60, part, severity, options or {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from simulator.faults import KINDS, Fault, GroupEvent, part_index
 from simulator.recording import write_case
 from simulator.scenarios import SCENARIOS, gpu068
 from simulator.shapes import shaped
+from simulator.topology import pod_name
 from tests.simulated import SMALL, STEP, Run, fault, small_run
 
 
@@ -36,6 +38,11 @@ NFS_RESPONSE = "node_mountstats_nfs_operations_response_time_seconds_total"
 AVAILABLE = "node_memory_MemAvailable_bytes"
 XIDS = "DCGM_FI_DEV_XID_ERRORS"
 UNCORRECTED = "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"
+
+LOAD = "node_load5"
+POD = pod_name("dcgm", "gpu003", 1)
+OPTIONS: dict[str, dict[str, object]] = {"one_metric": {"metric": LOAD}}
+EXPORTER_KINDS = ("exporter_down", "exporter_restart", "target_renamed")
 
 EFFECTS: list[tuple[str, str, Callable[[Run], bool]]] = [
     ("gpu_throttle", "gpu 4", lambda r: ratio(r, "DCGM_FI_DEV_SM_CLOCK", "gpu003", 4) < 0.7),
@@ -93,6 +100,31 @@ EFFECTS: list[tuple[str, str, Callable[[Run], bool]]] = [
     ("nvlink_xid", "gpu 5", lambda r: r.of("backendai_async_task_count", "gpu003")[-1, 0] > 500),
     ("nvlink_xid", "gpu 5", lambda r: r.of("DCGM_FI_DEV_GPU_UTIL", "gpu002")[-1].min() == 100),
     ("nvlink_xid", "gpu 5", lambda r: ratio(r, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gpu002") < 0.01),
+    ("gpu_exec_error", "gpu 5", lambda r: r.of("DCGM_FI_DEV_GPU_UTIL", "gpu003")[-1].max() < 5),
+    ("gpu_exec_error", "gpu 5", lambda r: r.of(XIDS, "gpu003", err_code="31")[-1, 0] == 31),
+    (
+        "aoc_fault",
+        "mlx5_3/1",
+        lambda r: np.ptp(r.of("node_network_carrier_down_changes_total", "gpu003", device="ib3")) >= 4,
+    ),
+    ("aoc_fault", "mlx5_3/1", lambda r: np.ptp(r.of(SYMBOL_ERRORS, "gpu003")[:, 3]) < 3),
+    (
+        "exporter_restart",
+        "node_exporter",
+        lambda r: np.diff(r.of("process_start_time_seconds", "gpu003")[[0, -1], 0])[0] > 86400,
+    ),
+    ("exporter_restart", "node_exporter", lambda r: bool(np.isnan(r.of("node_load1", "gpu003")[9]).all())),
+    ("maintenance", "", lambda r: r.of("DCGM_FI_DEV_GPU_UTIL", "gpu003")[-1].max() == 0),
+    ("maintenance", "", lambda r: r.of("DCGM_FI_DEV_GPU_UTIL", "gpu002")[-1].min() > 50),
+    ("one_metric", "", lambda r: ratio(r, LOAD, "gpu003") > 3),
+    ("one_metric", "", lambda r: 0.8 < ratio(r, "node_procs_running", "gpu003") < 1.25),
+    (
+        "target_renamed",
+        "dcgm",
+        lambda r: bool(np.isfinite(r.of("DCGM_FI_DEV_GPU_TEMP", "gpu003", pod=POD)[9:]).all()),
+    ),
+    ("target_renamed", "dcgm", lambda r: len(r.of("DCGM_FI_DEV_GPU_TEMP", "gpu003")[0]) == 16),
+    ("nfs_stage_slow", "10.2.0.10:/data", lambda r: 0.5 < ratio(r, NFS_RESPONSE, "gpu003", 1, rate=True) < 2),
 ]
 
 
@@ -101,7 +133,10 @@ class TestFaults:
         ("kind", "part", "is_seen"), EFFECTS, ids=lambda x: x if isinstance(x, str) else ""
     )
     def test_effect(self, kind: str, part: str, is_seen: Callable[[Run], bool]) -> None:
-        assert is_seen(small_run(26, fault(kind, part=part)))
+        planted = fault(kind, part=part, options=OPTIONS.get(kind))
+        if kind == "exporter_restart":
+            planted = replace(planted, onset=planted.onset + 60, end=planted.onset + 180)
+        assert is_seen(small_run(26, planted))
 
     def test_every_kind_has_an_effect_that_is_tested(self) -> None:
         assert {kind for kind, _, _ in EFFECTS} == set(KINDS)
@@ -109,8 +144,9 @@ class TestFaults:
     @settings(max_examples=15, deadline=None)
     @given(kind=st.sampled_from(sorted(KINDS)), severity=st.floats(0, 1))
     def test_nothing_changes_before_the_onset(self, kind: str, severity: float) -> None:
-        part = "dcgm" if kind == "exporter_down" else ""
-        faulty, sound = small_run(5, fault(kind, part=part, severity=severity)), small_run(5)
+        part = "dcgm" if kind in EXPORTER_KINDS else ""
+        planted = fault(kind, part=part, severity=severity, options=OPTIONS.get(kind))
+        faulty, sound = small_run(5, planted), small_run(5)
         n = len(sound.cluster.series)
         np.testing.assert_array_equal(faulty.values[:, :n], sound.values)
         assert np.isnan(faulty.values[:, n:]).all()

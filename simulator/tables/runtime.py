@@ -41,7 +41,8 @@ def columns() -> list[Column]:
             quantum=4096,
         )
         t.gauge("process_virtual_memory_bytes", one=resident * 9 * _MIB, spread=0.02, quantum=4096)
-        t.gauge("process_start_time_seconds", exporter_start=1, quantum=0.01)
+        start = "exporter_start" if t is node else "agent_start"
+        t.gauge("process_start_time_seconds", **{start: 1}, quantum=0.01)
     for name, level in (("objects_collected", 40), ("collections", 0.5)):
         agent.counter(f"python_gc_{name}_total", "generation", generation_share=level, sigma=0.2)
     agent.rare("python_gc_objects_uncollectable_total", "generation", one=1e-7)
