@@ -9,13 +9,14 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.detect.incidents import CaseSpec, cases, recording_of
 from benchmarks.detect.matrix import CaseMatrix, Collector
-from benchmarks.detect.rivals_learnt import Mahalanobis, Minder
-from benchmarks.detect.rivals_rules import Rival, Setting, simple_rivals
+from benchmarks.detect.rivals import all_rivals, not_run, train_all
+from benchmarks.detect.rivals_learnt import Minder
+from benchmarks.detect.rivals_rules import Rival, Setting
 from benchmarks.detect.simulated import SimulatedSource, Witness
 from detector.errors import OddnodeError
 from detector.evaluation.builtin import findings_of
@@ -75,6 +76,8 @@ class Outcome:
         By split.
     failed
         Cases that could not be run, in sentences.
+    not_run
+        By rival, why it was left out.
     """
 
     settings: Mapping[str, Setting]
@@ -82,6 +85,7 @@ class Outcome:
     order: tuple[str, ...]
     results: Mapping[str, tuple[CaseResult, ...]]
     failed: tuple[str, ...]
+    not_run: Mapping[str, str] = field(default_factory=dict)
 
 
 def see(case: CaseSpec) -> Seen:
@@ -211,8 +215,7 @@ def bench(
     """
     if n_cases.get("train", 0) < 1:
         raise ValueError("the rivals' settings are chosen on the train split: it needs at least one case")
-    minder = Minder()
-    rivals: tuple[Rival, ...] = (*simple_rivals(), Mahalanobis(), minder)
+    rivals = all_rivals()
     failed: list[str] = []
 
     def told(what: str) -> Callable[[int, int], None] | None:
@@ -223,7 +226,7 @@ def bench(
         seen = run_all(_see_to_file, tasks, n_jobs=n_jobs, progress=told("train cases"))
         files = [file for file in seen if isinstance(file, Path)]
         failed += [text for text in seen if isinstance(text, str)]
-        minder.train(_pairs(files))
+        train_all(rivals, lambda: _pairs(files))
         tried = run_all(
             _try_all, [(f, rivals) for f in files], n_jobs=n_jobs, progress=told("settings of rivals")
         )
@@ -243,7 +246,8 @@ def bench(
             failed += [text for text in scored if isinstance(text, str)]
             results[split] = tuple(r for r in scored if not isinstance(r, str))
     edge = tuple(r.name for r in rivals if at_edge(r.grid, settings[r.name]))
-    return Outcome(settings, edge, minder.order, results, tuple(failed))
+    order = next(rival.order for rival in rivals if isinstance(rival, Minder))
+    return Outcome(settings, edge, order, results, tuple(failed), not_run())
 
 
 def _pairs(files: Sequence[Path]) -> Iterator[tuple[CaseMatrix, Recording]]:

@@ -22,6 +22,9 @@ from grouping.model import Kind
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 
+MIN_TICKS = 3
+"""One or two samples are no continuity, however far apart they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class CaseMatrix:
@@ -65,6 +68,21 @@ class CaseMatrix:
     cell_signal: NDArray[np.int64]
     signal_keys: tuple[str, ...]
     pool: NDArray[np.int64]
+
+    @property
+    def step_s(self) -> float:
+        """Seconds between evaluations."""
+        return float(np.median(np.diff(self.times))) if len(self.times) > 1 else 30.0
+
+    def ticks(self, seconds: float) -> int:
+        """Return how many evaluations a duration is, at least three."""
+        return max(MIN_TICKS, round(seconds / self.step_s))
+
+    def row_signals(self, block: Block) -> NDArray[np.int64]:
+        """Return the signal of each row of a block, -1 for a row without cells."""
+        signals = np.full(block.n_rows, -1, dtype=np.int64)
+        signals[block.positions // block.n_columns] = self.cell_signal[block.cells]
+        return signals
 
     def groups(self) -> Iterator[tuple[Block, Floats]]:
         """Yield every block with its values, shape (n_ticks, n_rows, n_columns); each cell once."""

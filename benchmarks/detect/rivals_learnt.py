@@ -1,131 +1,205 @@
-"""Rivals that learn from the train split: Mahalanobis distance, and Minder written anew.
+"""Minder written anew: windows of each metric are denoised, and the node farthest from all others stays so.
 
-Minder has no public code. This follows its published description (one denoiser per metric on
-windows of eight samples, pairwise Euclidean distance, continuity of four minutes, metrics in the
-order of a decision tree, the first metric that names a machine decides) with PCA as the denoiser.
-At one sample per 30 s a window of eight is four minutes and not eight seconds: a port, not the original.
+Minder has no public code. This follows its published description: gaps are filled and each metric is
+scaled by the range of the last fifteen minutes; one denoiser per metric on windows of eight samples,
+learnt in healthy time; pairwise Euclidean distance of the denoised windows, summed per node and put as
+a normal score; the same node is the farthest, and far enough, for four minutes; metrics in the order of
+a decision tree; the first that names a node decides. At one sample per 30 s a window is four minutes
+and not eight seconds: a port, not the original.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 
-from benchmarks.detect.matrix import Bools, CaseMatrix, Floats, flags_of_nodes, lasting
+from benchmarks.detect.matrix import Bools, CaseMatrix, Floats, flags_of_nodes
+from benchmarks.detect.rivals_history import healthy
 from benchmarks.detect.rivals_rules import FOUR_MINUTES, Setting
 from detector.evaluation.model import Flag
 from detector.source.incident_file import Recording
 
 WINDOW = 8
-LATENT = (1, 2, 4)
-"""Components kept of eight."""
+PULLED_S = 900.0
+"""Each call sees the last fifteen minutes."""
 
-COMPONENTS = (3, 6, 12, 18)
-"""Of the Mahalanobis distance; the smallest cluster has 24 nodes."""
+MAX_ROWS_PER_CASE, MAX_ROWS = 400, 3000
+"""Windows of one signal of one case, and of all cases, from which denoisers learn."""
 
-MAX_ROWS_PER_CASE = 400
-"""Windows of one signal of one case from which denoisers learn."""
+TREE_DEPTH, MIN_LEAF = 7, 60
+MAX_SIGNALS = 20
+"""Signals of the tree that are kept: the lower ones rest on a handful of windows."""
 
-TREE_DEPTH = 8
+PUBLISHED = (
+    "node_infiniband_port_transmit_wait_total",
+    "all_smi_cpu_utilization",
+    "node_cpu_seconds_total user",
+    "DCGM_FI_DEV_GPU_UTIL",
+    "all_smi_gpu_utilization",
+    "DCGM_FI_DEV_POWER_USAGE",
+    "all_smi_gpu_power_consumption_watts",
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+)
+"""The published order of seven metrics by the names that stand for them here, PFC first."""
 
+Z_SCORES = (2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0)
+LEFT_OUT_SCORES = (3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0, 200.0)
+
+Doubles = NDArray[np.float64]
 Seen = Iterable[tuple[CaseMatrix, Recording]]
 
 
-@dataclass(slots=True)
-class _Denoiser:
-    """Range and principal directions of one signal."""
+class Denoiser(Protocol):
+    """Maps windows of shape (..., 8) to windows of the same shape."""
 
-    low: float
-    high: float
-    mean: NDArray[np.float64]
-    directions: NDArray[np.float64]
+    def __call__(self, windows: Floats) -> Floats:
+        """Return the windows without what is not usual in them."""
+        ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """What all forms of Minder learn from.
+
+    Parameters
+    ----------
+    windows
+        By signal: scaled windows of healthy time, shape (n, 8).
+    tree_order
+        Signals by a decision tree that tells faulty from healthy times, the most telling first.
+    published_order
+        The signals of the published order that there are.
+    """
+
+    windows: dict[str, Floats]
+    tree_order: tuple[str, ...]
+    published_order: tuple[str, ...]
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Signals of any order."""
+        return tuple(dict.fromkeys((*self.tree_order, *self.published_order)))
+
+
+def lessons_of(seen: Seen) -> Lessons:
+    """Collect windows of healthy time and the orders of the signals; reads the cases once."""
+    rng = np.random.default_rng(7)
+    samples: dict[str, list[Floats]] = {}
+    features: list[dict[str, Doubles]] = []
+    labels: list[Bools] = []
+    for matrix, recording in seen:
+        keys, values = matrix.by_node()
+        filled = nearest_filled(values)
+        quiet = healthy(matrix, recording)
+        peaks = {}
+        for s, key in enumerate(keys):
+            windows = scaled_windows(filled[:, s], matrix.ticks(PULLED_S))[quiet]
+            flat = windows.reshape(-1, WINDOW)
+            flat = flat[np.isfinite(flat).all(axis=1)]
+            if len(flat):
+                chosen = rng.integers(len(flat), size=min(len(flat), MAX_ROWS_PER_CASE))
+                samples.setdefault(key, []).append(flat[chosen])
+            peaks[key] = _peak_z(filled[:, s])
+        features.append(peaks)
+        labels.append(_labels(matrix, recording))
+    windows_by_key = {}
+    for key, found in sorted(samples.items()):
+        every = np.vstack(found)
+        windows_by_key[key] = every[rng.permutation(len(every))[:MAX_ROWS]]
+    order = _order(sorted(windows_by_key), features, labels)
+    published = tuple(k for name in PUBLISHED for k in windows_by_key if k.strip() == name)
+    return Lessons(windows_by_key, order, published)
+
+
+class Candidates(NamedTuple):
+    """The farthest node at each time, shape (n_ticks,).
+
+    Parameters
+    ----------
+    node
+        Column of the farthest node.
+    z, left_out
+        Lowest score of the last four minutes, -inf unless the same node was the farthest all the time:
+        as a z-score over all nodes, and against the other nodes only.
+    """
+
+    node: NDArray[np.int64]
+    z: Floats
+    left_out: Floats
+
+
 class Minder:
-    """Minder with a PCA denoiser.
+    """Minder with some denoiser.
 
     Parameters
     ----------
     name
         Name in tables.
-    denoisers
-        By signal, once trained.
-    order
-        Signals, the most telling first, once trained.
+    variants
+        Forms of the denoiser that settings choose from.
     """
 
-    name: str = "Minder, re-implemented (PCA)"
-    denoisers: dict[str, _Denoiser] = field(default_factory=dict)
-    order: tuple[str, ...] = ()
+    def __init__(self, name: str, variants: tuple[int, ...] = (0,)) -> None:
+        self.name = name
+        self.variants = variants
+        self.denoisers: dict[tuple[int, str], Denoiser] = {}
+        self.orders: dict[str, tuple[str, ...]] = {"tree": (), "published": ()}
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Signals by the decision tree, the first first."""
+        return self.orders["tree"]
 
     @property
     def grid(self) -> tuple[Setting, ...]:
-        """Components, number of signals in order, threshold of the normal score."""
-        return tuple(
-            (latent, top, threshold)
-            for latent in LATENT
-            for top in (3, 7, 15, 1000)
-            for threshold in (2.5, 3.5, 4.5, 5.5, 7.0)
-        )
+        """Form of the denoiser, order, number of signals in order, form and threshold of the score."""
+        tops = [("tree", 1), ("tree", 3), ("tree", 7), ("tree", 12), ("tree", 20), ("published", 10)]
+        scores = [("z", t) for t in Z_SCORES] + [("left out", t) for t in LEFT_OUT_SCORES]
+        return tuple((v, *top, *score) for v in self.variants for top in tops for score in scores)
 
-    def train(self, seen: Seen) -> None:
-        """Learn ranges, denoisers and the order of the signals.
+    def learn(self, lessons: Lessons) -> None:
+        """Fit a denoiser for every signal of an order."""
+        self.orders = {"tree": lessons.tree_order, "published": lessons.published_order}
+        self.denoisers = self.fitted({key: lessons.windows[key] for key in lessons.used})
 
-        Parameters
-        ----------
-        seen
-            Train cases; read once.
-        """
-        rng = np.random.default_rng(7)
-        samples: dict[str, list[NDArray[np.float64]]] = {}
-        features: list[dict[str, NDArray[np.float64]]] = []
-        labels: list[NDArray[np.bool_]] = []
-        for matrix, recording in seen:
-            keys, values = matrix.by_node()
-            filled = nearest_filled(values)
-            peaks = {}
-            for s, key in enumerate(keys):
-                windows = np.lib.stride_tricks.sliding_window_view(filled[:, s], WINDOW, axis=0)
-                flat = windows.reshape(-1, WINDOW)
-                flat = flat[np.isfinite(flat).all(axis=1)]
-                if len(flat):
-                    chosen = rng.integers(len(flat), size=min(len(flat), MAX_ROWS_PER_CASE))
-                    samples.setdefault(key, []).append(flat[chosen].astype(np.float64))
-                peaks[key] = _peak_z(filled[:, s])
-            features.append(peaks)
-            labels.append(_labels(matrix, recording))
-        self.denoisers = {key: _denoiser(np.vstack(found)) for key, found in sorted(samples.items())}
-        self.order = _order(sorted(self.denoisers), features, labels)
+    def fitted(self, windows: dict[str, Floats]) -> dict[tuple[int, str], Denoiser]:
+        """Return a denoiser for each variant and signal."""
+        raise NotImplementedError
 
-    def prepare(self, matrix: CaseMatrix) -> dict[tuple[int, str], Floats]:
-        """Compute the normal score of every node for every signal in the order."""
+    def prepare(self, matrix: CaseMatrix) -> dict[tuple[int, str], Candidates]:
+        """Find the farthest node at each time for every signal."""
         keys, values = matrix.by_node()
-        filled = nearest_filled(values)
         position = {key: s for s, key in enumerate(keys)}
         found = {}
-        for key in self.order:
+        n_ticks = matrix.ticks(FOUR_MINUTES)
+        for (variant, key), denoiser in self.denoisers.items():
             if key in position:
-                for latent in LATENT:
-                    found[latent, key] = normal_scores(filled[:, position[key]], self.denoisers[key], latent)
+                filled = nearest_filled(values[:, position[key]])
+                windows = scaled_windows(filled, matrix.ticks(PULLED_S))
+                found[variant, key] = candidates(normal_scores(windows, denoiser), n_ticks)
         return found
 
     def flags(
-        self, matrix: CaseMatrix, prepared: dict[tuple[int, str], Floats], setting: Setting
+        self, matrix: CaseMatrix, prepared: dict[tuple[int, str], Candidates], setting: Setting
     ) -> list[Flag]:
         """Let the first signal with a lasting candidate decide, at each evaluation."""
-        latent, top, threshold = setting
+        variant, order, top, form, threshold = setting
         alarmed = np.zeros((len(matrix.times), len(matrix.pool)), dtype=bool)
         undecided = np.ones(len(matrix.times), dtype=bool)
-        for key in self.order[:top]:
-            if (latent, key) in prepared:
-                mine = lasting(candidates(prepared[latent, key], threshold), FOUR_MINUTES)
-                alarmed |= mine & undecided[:, None]
-                undecided &= ~mine.any(axis=1)
+        for key in self.orders[order][:top]:
+            if (variant, key) in prepared:
+                there = prepared[variant, key]
+                low = there.z if form == "z" else there.left_out
+                fired = np.flatnonzero((low > threshold) & undecided)
+                alarmed[fired, there.node[fired]] = True
+                undecided[fired] = False
         return flags_of_nodes(matrix, alarmed)
 
 
@@ -138,56 +212,94 @@ def nearest_filled(values: Floats) -> Floats:
     return out
 
 
-def candidates(score: Floats, threshold: float) -> Bools:
-    """Mark at each time the member with the highest score, if it is above the threshold."""
-    best = np.argmax(score, axis=1)
-    found = np.zeros(score.shape, dtype=bool)
-    rows = np.arange(len(score))
-    found[rows, best] = score[rows, best] > threshold
-    return found
-
-
-def normal_scores(values: Floats, denoiser: _Denoiser, latent: int) -> Floats:
-    """Sum of distances to all others between denoised windows, as a z-score over the nodes.
+def scaled_windows(values: Floats, n_pulled: int) -> Floats:
+    """Cut windows that end at each time, scaled by the range of all nodes in the time that was pulled.
 
     Parameters
     ----------
     values : ndarray of shape (n_ticks, n_nodes)
         One signal without gaps inside; NaN where a node never had it.
+    n_pulled
+        Evaluations of one call, at least a window.
+
+    Returns
+    -------
+    ndarray of shape (n_ticks, n_nodes, 8)
+        NaN before the first full window.
+    """
+    n_ticks, n_nodes = values.shape
+    out = np.full((n_ticks, n_nodes, WINDOW), np.nan, dtype=np.float32)
+    if n_ticks < WINDOW:
+        return out
+    known = np.isfinite(values)
+    lowest = np.where(known, values, np.inf).min(axis=1)
+    highest = np.where(known, values, -np.inf).max(axis=1)
+    n_pulled = max(WINDOW, n_pulled)
+    for end in range(WINDOW, n_ticks + 1):
+        first = max(0, end - n_pulled)
+        low, high = lowest[first:end].min(), highest[first:end].max()
+        if np.isfinite(low) and np.isfinite(high):
+            out[end - 1] = ((values[end - WINDOW : end] - low) / (high - low if high > low else 1.0)).T
+    return out
+
+
+def normal_scores(windows: Floats, denoiser: Denoiser) -> Floats:
+    """Sum of distances to all others between denoised windows, as a z-score over the nodes.
+
+    Parameters
+    ----------
+    windows : ndarray of shape (n_ticks, n_nodes, 8)
 
     Returns
     -------
     ndarray of shape (n_ticks, n_nodes)
-        -inf where there is no full window.
+        NaN where there is no full window.
     """
-    out = np.full(values.shape, -np.inf, dtype=np.float32)
-    scaled = (values - denoiser.low) / (denoiser.high - denoiser.low)
-    for t in range(WINDOW - 1, len(values)):
-        window = scaled[t - WINDOW + 1 : t + 1].T.astype(np.float64)
-        there = np.isfinite(window).all(axis=1)
-        if there.sum() < 3:
-            continue
-        # projections are orthogonal, so distances between reconstructions are those of the components
-        code = (window[there] - denoiser.mean) @ denoiser.directions[:latent].T
-        square = (code**2).sum(axis=1)
-        apart = np.sqrt(np.maximum(square[:, None] + square[None, :] - 2 * code @ code.T, 0))
+    there = np.isfinite(windows).all(axis=2)
+    clean = np.zeros(windows.shape, dtype=np.float32)
+    clean[there] = denoiser(windows[there])
+    out = np.full(windows.shape[:2], np.nan, dtype=np.float32)
+    for t in np.flatnonzero(there.sum(axis=1) >= 3).tolist():
+        points = clean[t, there[t]].astype(np.float64)
+        square = (points**2).sum(axis=1)
+        apart = np.sqrt(np.maximum(square[:, None] + square[None, :] - 2 * points @ points.T, 0))
         total = apart.sum(axis=1)
         spread = total.std()
-        if spread > 1e-9:
-            out[t, there] = (total - total.mean()) / spread
+        # distances of equal windows are not quite 0 when computed so
+        if spread > 1e-6 * max(1.0, float(total.mean())):
+            out[t, there[t]] = (total - total.mean()) / spread
     return out
 
 
-def _denoiser(flat: NDArray[np.float64]) -> _Denoiser:
-    low, high = float(flat.min()), float(flat.max())
-    high = high if high > low else low + 1.0
-    scaled = (flat - low) / (high - low)
-    mean = scaled.mean(axis=0)
-    _, directions = np.linalg.eigh(np.cov((scaled - mean).T))
-    return _Denoiser(low, high, mean, directions[:, ::-1].T.copy())
+def candidates(score: Floats, n_ticks: int) -> Candidates:
+    """Return the node with the highest score at each time, and its lowest score while it stayed the highest.
+
+    Parameters
+    ----------
+    score : ndarray of shape (n_ticks, n_nodes)
+        z-scores over the nodes, NaN where there is none.
+    n_ticks
+        Evaluations over which it must be the same node.
+    """
+    filled = np.where(np.isfinite(score), score, -np.inf)
+    node = np.argmax(filled, axis=1) if score.shape[1] else np.zeros(len(score), dtype=np.int64)
+    peak = filled.max(axis=1, initial=-np.inf)
+    n = np.isfinite(score).sum(axis=1)
+    # the z-score of one of n can't exceed sqrt(n - 1); against the others alone it has no bound
+    known = np.where(np.isfinite(peak), peak, 0)
+    rest = np.maximum(1 - known**2 / np.maximum(n - 1, 1), 1e-6)
+    alone = np.where(known > 0, known * np.sqrt(n / np.maximum(n - 1, 1) / rest), -np.inf)
+    low = []
+    for values in (peak, alone):
+        kept = np.full(len(values), -np.inf, dtype=np.float32)
+        for t in range(n_ticks - 1, len(values)):
+            if (node[t - n_ticks + 1 : t + 1] == node[t]).all():
+                kept[t] = values[t - n_ticks + 1 : t + 1].min()
+        low.append(kept)
+    return Candidates(node, low[0], low[1])
 
 
-def _peak_z(values: Floats) -> NDArray[np.float64]:
+def _peak_z(values: Floats) -> Doubles:
     """Highest mean-and-deviation z-score of any node at each time, 0 when nothing varies."""
     there = np.isfinite(values)
     n = np.maximum(there.sum(axis=1, keepdims=True), 1)
@@ -195,10 +307,11 @@ def _peak_z(values: Floats) -> NDArray[np.float64]:
     mean = filled.sum(axis=1, keepdims=True) / n
     apart = np.where(there, np.abs(filled - mean), 0)
     spread = np.sqrt((apart**2).sum(axis=1, keepdims=True) / n)
-    return np.asarray((apart / np.maximum(spread, 1e-12)).max(axis=1) * (spread[:, 0] > 1e-9))
+    varies = spread[:, 0] > 1e-6 * np.abs(mean[:, 0]) + 1e-12
+    return np.asarray((apart / np.maximum(spread, 1e-12)).max(axis=1, initial=0.0) * varies)
 
 
-def _labels(matrix: CaseMatrix, recording: Recording) -> NDArray[np.bool_]:
+def _labels(matrix: CaseMatrix, recording: Recording) -> Bools:
     found = np.zeros(len(matrix.times), dtype=bool)
     for fault in recording.faults:
         found |= (matrix.times >= fault.onset) & (matrix.times <= fault.end)
@@ -206,9 +319,7 @@ def _labels(matrix: CaseMatrix, recording: Recording) -> NDArray[np.bool_]:
 
 
 def _order(
-    keys: Sequence[str],
-    features: Sequence[dict[str, NDArray[np.float64]]],
-    labels: Sequence[NDArray[np.bool_]],
+    keys: Sequence[str], features: Sequence[dict[str, Doubles]], labels: Sequence[Bools]
 ) -> tuple[str, ...]:
     """Order signals by a decision tree that tells faulty from healthy times."""
     rows = np.vstack(
@@ -218,49 +329,12 @@ def _order(
         ]
     )
     tree = DecisionTreeClassifier(
-        max_depth=TREE_DEPTH, min_samples_leaf=20, class_weight="balanced", random_state=0
+        max_depth=TREE_DEPTH,
+        min_samples_leaf=min(MIN_LEAF, max(1, len(rows) // 20)),
+        class_weight="balanced",
+        random_state=0,
     )
     tree.fit(rows, np.concatenate(labels))
     weight = tree.feature_importances_
-    return tuple(keys[i] for i in np.argsort(-weight, kind="stable").tolist() if weight[i] > 0)
-
-
-@dataclass(slots=True)
-class Mahalanobis:
-    """Mahalanobis distance of each node in the pooled signals, four minutes.
-
-    Signals are averaged over a window of eight samples, standardised over the nodes, reduced
-    by PCA as there are more signals than nodes, and compared with the other nodes of that time.
-    """
-
-    name: str = "Mahalanobis (Minder's baseline)"
-
-    @property
-    def grid(self) -> tuple[Setting, ...]:
-        """Principal components, threshold."""
-        return tuple((k, t) for k in COMPONENTS for t in (1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 8.0))
-
-    def prepare(self, matrix: CaseMatrix) -> dict[int, Floats]:
-        """Compute distances, shape (n_ticks, n_pool), by number of components."""
-        _, values = matrix.by_node()
-        filled = nearest_filled(values)
-        out = {k: np.full((len(filled), len(matrix.pool)), -np.inf, np.float32) for k in COMPONENTS}
-        for t in range(WINDOW - 1, len(filled)):
-            pooled = filled[t - WINDOW + 1 : t + 1].mean(axis=0)
-            pooled = pooled[np.isfinite(pooled).all(axis=1)].astype(np.float64)
-            apart = pooled - pooled.mean(axis=1, keepdims=True)
-            spread = apart.std(axis=1, keepdims=True)
-            apart = apart[spread[:, 0] > 1e-9] / spread[spread[:, 0] > 1e-9]
-            if len(apart) < 3:
-                continue
-            _, size, right = np.linalg.svd(apart, full_matrices=False)
-            whitened = right * np.sqrt(apart.shape[1])
-            for k in out:
-                kept = whitened[: min(k, int((size > 1e-6 * size[0]).sum()))]
-                out[k][t] = np.sqrt((kept**2).sum(axis=0))
-        return out
-
-    def flags(self, matrix: CaseMatrix, prepared: dict[int, Floats], setting: Setting) -> list[Flag]:
-        """Name the farthest node when it stays the farthest and beyond the threshold."""
-        k, threshold = setting
-        return flags_of_nodes(matrix, lasting(candidates(prepared[k], threshold), FOUR_MINUTES))
+    first = np.argsort(-weight, kind="stable")[:MAX_SIGNALS]
+    return tuple(keys[i] for i in first.tolist() if weight[i] > 0)

@@ -1,4 +1,4 @@
-"""Rivals that look at one signal at a time: rules, z-scores, MAD and DBSCAN.
+"""Rivals that look at one signal at a time: error counters, rules and z-scores.
 
 Each is written after its public description; where that leaves something open, the docstring
 says what was chosen. All get the same aligned samples and the same peer groups.
@@ -20,8 +20,25 @@ from grouping.layout import Block
 
 Setting = tuple[Any, ...]
 
-FOUR_MINUTES, TEN_MINUTES = 8, 20
-"""In evaluations of 30 s."""
+FOUR_MINUTES, TEN_MINUTES = 240.0, 600.0
+"""In seconds."""
+
+STEADY = (
+    "DCGM_FI_DEV_GPU_UTIL",
+    "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_SM_CLOCK",
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+    "DCGM_FI_DEV_GPU_TEMP",
+    "all_smi_gpu_utilization",
+    "all_smi_gpu_frequency_mhz",
+    "all_smi_gpu_power_consumption_watts",
+    "node_infiniband_port_data_received_bytes_total",
+    "node_infiniband_port_data_transmitted_bytes_total",
+    "node_infiniband_rate_bytes_per_second",
+    "node_memory_MemAvailable_bytes",
+    "node_intr_total",
+)
+"""Metrics that all nodes of a training job show alike: what a careful person would alert on."""
 
 FEW = (
     "DCGM_FI_DEV_GPU_UTIL",
@@ -39,6 +56,10 @@ FEW = (
 
 ALGALON = ("node_intr_total", "node_procs_running", "node_vmstat_pgpgout")
 """Metrics of the published rules (page-out by its node_exporter name)."""
+
+LISTS = {"steady": STEADY, "few": FEW, "algalon": ALGALON}
+EVERY = ("steady", "few", "all")
+"""Lists of metrics that settings choose from."""
 
 
 class Rival(Protocol):
@@ -63,12 +84,11 @@ class Rival(Protocol):
         ...
 
 
-def _chosen(matrix: CaseMatrix, which: str) -> Bools:
-    """Cells of the metrics that a setting looks at."""
+def chosen_cells(matrix: CaseMatrix, which: str) -> Bools:
+    """Mark the cells of the metrics that a setting looks at."""
     if which == "all":
         return np.ones(len(matrix.cell_signal), dtype=bool)
-    names = {"few": FEW, "algalon": ALGALON}[which]
-    wanted = np.array([metric in names for metric in matrix.metrics], dtype=bool)
+    wanted = np.array([metric in LISTS[which] for metric in matrix.metrics], dtype=bool)
     return np.asarray(wanted[matrix.cell_signal])
 
 
@@ -109,7 +129,7 @@ class AnyError:
         every = np.ones_like(matrix.is_code)
         cells = {"codes": matrix.is_code, "telling": matrix.is_telling, "all": every}[setting[0]]
         odd = matrix.errors & cells
-        return flags_of_cells(matrix, held(odd, TEN_MINUTES))
+        return flags_of_cells(matrix, held(odd, matrix.ticks(TEN_MINUTES)))
 
 
 def held(odd: Bools, n_ticks: int) -> Bools:
@@ -118,14 +138,6 @@ def held(odd: Bools, n_ticks: int) -> Bools:
     ago = np.zeros_like(count)
     ago[n_ticks:] = count[:-n_ticks]
     return np.asarray(count > ago)
-
-
-def _share(odd: Bools, n_ticks: int) -> Floats:
-    """Share of the last `n_ticks` rows that were true."""
-    count = np.cumsum(odd, axis=0, dtype=np.float32)
-    ago = np.zeros_like(count)
-    ago[n_ticks:] = count[:-n_ticks]
-    return np.asarray((count - ago) / n_ticks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +151,15 @@ class Threshold:
     score
         Values of a block to scores of the same shape.
     grid
-        (which metrics, threshold).
-    n_ticks
-        Evaluations without a break.
+        (which metrics, threshold), or with the seconds as a third.
+    seconds
+        How long without a break when the setting doesn't say.
     """
 
     name: str
     score: Callable[[Block, Floats], Floats]
     grid: tuple[Setting, ...]
-    n_ticks: int = FOUR_MINUTES
+    seconds: float = FOUR_MINUTES
 
     def prepare(self, matrix: CaseMatrix) -> Floats:
         """Compute the scores."""
@@ -155,9 +167,21 @@ class Threshold:
 
     def flags(self, matrix: CaseMatrix, prepared: Floats, setting: Setting) -> list[Flag]:
         """Apply the threshold for long enough."""
-        which, threshold = setting
-        cells = _chosen(matrix, which)
-        return flags_of_cells(matrix, lasting((prepared > threshold) & cells, self.n_ticks))
+        which, threshold, *rest = setting
+        n_ticks = matrix.ticks(rest[0] if rest else self.seconds)
+        return flags_of_cells(
+            matrix, lasting_above(prepared, threshold, chosen_cells(matrix, which), n_ticks)
+        )
+
+
+def lasting_above(score: Floats, threshold: float, cells: Bools, n_ticks: int) -> Bools:
+    """Tell where a score has been above a threshold for long enough, in the chosen cells."""
+    found = np.zeros(score.shape, dtype=bool)
+    columns = np.flatnonzero(cells)
+    odd = score[:, columns] > threshold
+    ever = np.flatnonzero(odd.sum(axis=0) >= n_ticks)
+    found[:, columns[ever]] = lasting(odd[:, ever], n_ticks)
+    return found
 
 
 def _mean_z(_block: Block, x: Floats) -> Floats:
@@ -188,198 +212,31 @@ def _algalon(_block: Block, x: Floats) -> Floats:
     return np.where(middle > 0, (x < 0.5 * middle) | (x > 4 * middle + 1), 0).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class DatadogMad:
-    """MAD outliers: tolerance for a sample, pct of samples of the window for a member.
-
-    The scaled form keeps tight groups of large values quiet; here its scale is at least one
-    per cent of the median. The window is ten minutes.
-    """
-
-    name: str = "MAD (tolerance, pct)"
-
-    @property
-    def grid(self) -> tuple[Setting, ...]:
-        """Which metrics, tolerance, pct, scaled."""
-        return tuple(
-            (which, tolerance, pct, scaled)
-            for which in ("few", "all")
-            for tolerance in (3.0, 5.0, 10.0, 20.0, 50.0)
-            for pct in (0.3, 0.6, 0.9)
-            for scaled in (False, True)
-        )
-
-    def prepare(self, matrix: CaseMatrix) -> tuple[Floats, Floats]:
-        """Compute deviations in MADs, plain and scaled."""
-        return per_cell(matrix, _mads(0.0)), per_cell(matrix, _mads(0.01))
-
-    def flags(self, matrix: CaseMatrix, prepared: tuple[Floats, Floats], setting: Setting) -> list[Flag]:
-        """Count the odd samples of the window."""
-        which, tolerance, pct, scaled = setting
-        odd = (prepared[int(scaled)] > tolerance) & _chosen(matrix, which)
-        ever = np.flatnonzero(odd.any(axis=0))
-        alarmed = np.zeros(odd.shape, dtype=bool)
-        alarmed[:, ever] = _share(odd[:, ever], TEN_MINUTES) >= pct - 1e-9
-        return flags_of_cells(matrix, alarmed)
+def grid_of(thresholds: Sequence[float], which: Sequence[str] = EVERY) -> tuple[Setting, ...]:
+    """Every list of metrics with every threshold."""
+    return tuple((w, t) for w in which for t in thresholds)
 
 
-def _mads(relative: float) -> Callable[[Block, Floats], Floats]:
-    def score(_block: Block, x: Floats) -> Floats:
-        middle = median_of(x)
-        apart = np.abs(x - middle)
-        return np.asarray(apart / np.maximum(median_of(apart), relative * np.abs(middle) + 1e-9))
-
-    return score
+ROBUST = (2.5, 3.5, *(5.0 * 2**k for k in range(16)))
+PROMQL = tuple((w, t, s) for w in EVERY for t in (1.1, 1.25, 1.5, 2, 3, 5, 10) for s in (240.0, 600.0))
 
 
-@dataclass(frozen=True, slots=True)
-class DatadogDbscan:
-    """DBSCAN outliers: a member is a point of twenty dimensions, one per sample of ten minutes.
-
-    The radius is the median distance to the median series times the tolerance. Members within
-    it are the cluster, to which others are added as long as one of it is within the radius:
-    that is the largest cluster unless the group is split in halves. Looked at every two minutes.
-    """
-
-    name: str = "DBSCAN (tolerance)"
-    every: int = 4
-
-    @property
-    def grid(self) -> tuple[Setting, ...]:
-        """Which metrics, tolerance."""
-        return tuple((which, t) for which in ("few", "all") for t in (2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 200.0))
-
-    def prepare(self, matrix: CaseMatrix) -> None:
-        """Nothing to keep: windows are too large."""
-
-    def flags(self, matrix: CaseMatrix, prepared: None, setting: Setting) -> list[Flag]:
-        """Grow the cluster in each window."""
-        which, tolerance = setting
-        wanted = _chosen(matrix, which)
-        alarmed = np.zeros(matrix.values.shape, dtype=bool)
-        for block, values in matrix.groups():
-            used = np.unique(block.positions[wanted[block.cells]] // block.n_columns)
-            if not len(used):
-                continue
-            out = np.zeros(values.shape, dtype=bool)
-            with np.errstate(all="ignore"):
-                for t in range(TEN_MINUTES, len(values) + 1, self.every):
-                    window = values[t - TEN_MINUTES : t, used].transpose(1, 2, 0)
-                    out[t - 1 : t - 1 + self.every, used] = _outside(window, tolerance)
-            alarmed[:, block.cells] = out.reshape(len(values), -1)[:, block.positions]
-        return flags_of_cells(matrix, alarmed & wanted)
-
-
-def _outside(points: Floats, tolerance: float) -> Bools:
-    """Members outside the cluster; `points` has the shape (rows, members, samples)."""
-    there = np.isfinite(points)
-    middle = median_of(points.transpose(0, 2, 1)).transpose(0, 2, 1)
-    apart = np.sqrt(np.sum(np.where(there, (points - middle) ** 2, 0), axis=2))
-    apart[there.mean(axis=2) < 0.8] = np.nan
-    radius = tolerance * median_of(apart)
-    tiny = 1e-6 * np.abs(np.where(there, points, 0)).max(axis=(1, 2))[:, None]
-    radius = np.maximum(radius, tiny)
-    far = apart > radius
-    for row in np.flatnonzero(far.any(axis=1)).tolist():
-        inside = np.flatnonzero(apart[row] <= radius[row, 0])
-        waiting = np.flatnonzero(far[row]).tolist()
-        if len(inside) <= len(waiting):
-            far[row] = False
-            continue
-        far[row] = _unreached(np.nan_to_num(points[row]), inside, waiting, float(radius[row, 0]))
-    return np.asarray(far)
-
-
-def _unreached(points: Floats, inside: Any, waiting: list[int], radius: float) -> Bools:
-    cluster = points[inside]
-    grown = True
-    while grown and waiting:
-        grown = False
-        for member in list(waiting):
-            if np.sqrt(((cluster - points[member]) ** 2).sum(axis=1)).min() <= radius:
-                cluster = np.vstack([cluster, points[member]])
-                waiting.remove(member)
-                grown = True
-    found = np.zeros(len(points), dtype=bool)
-    found[waiting] = True
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class OneDimensional:
-    """DBSCAN of one dimension per timestamp: from the middle outward as long as gaps are small.
-
-    The radius is (1 - sensitivity) * span * 1.1, the span being that of the data so far; a
-    cluster must hold more than half of the members. Made an alarm by four minutes of it.
-    """
-
-    name: str = "1-D DBSCAN per timestamp"
-
-    @property
-    def grid(self) -> tuple[Setting, ...]:
-        """Which metrics, sensitivity."""
-        return tuple((w, s) for w in ("few", "all") for s in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95))
-
-    def prepare(self, matrix: CaseMatrix) -> None:
-        """Nothing to keep."""
-
-    def flags(self, matrix: CaseMatrix, prepared: None, setting: Setting) -> list[Flag]:
-        """Walk outward in every group."""
-        which, sensitivity = setting
-        odd = per_cell(matrix, lambda _b, x: _walked(x, sensitivity), np.bool_)
-        return flags_of_cells(matrix, lasting(odd & _chosen(matrix, which), FOUR_MINUTES))
-
-
-def _walked(x: Floats, sensitivity: float) -> Bools:
-    known = np.isfinite(x)
-    high = np.maximum.accumulate(np.where(known, x, -np.inf).max(axis=-1), axis=0)
-    low = np.minimum.accumulate(np.where(known, x, np.inf).min(axis=-1), axis=0)
-    radius = ((1 - sensitivity) * 1.1 * (high - low))[..., None]
-    order = np.argsort(x, axis=-1)
-    ordered = np.take_along_axis(x, order, axis=-1)
-    count = known.sum(axis=-1, keepdims=True)
-    position = np.arange(x.shape[-1])
-    middle = np.clip((count - 1) // 2, 0, None)
-    broken = np.diff(ordered, axis=-1) > radius
-    # number of breaks up to each member, counted from the lowest; those with the middle's number are joined
-    breaks = np.concatenate([np.zeros_like(broken[..., :1]), broken], axis=-1).cumsum(axis=-1)
-    joined = breaks == np.take_along_axis(breaks, middle, axis=-1)
-    joined &= position < count
-    outside = ~joined & (position < count) & (joined.sum(axis=-1, keepdims=True) * 2 > count)
-    result = np.zeros(x.shape, dtype=bool)
-    np.put_along_axis(result, order, outside, axis=-1)
-    return result
-
-
-def simple_rivals() -> tuple[Rival, ...]:
-    """Return every rival that needs no training beyond its settings."""
-
-    def grid(*thresholds: float, which: tuple[str, ...] = ("few", "all")) -> tuple[Setting, ...]:
-        return tuple((w, t) for w in which for t in thresholds)
-
+def rule_rivals() -> tuple[Rival, ...]:
+    """Return the rules and z-scores, which need no training beyond their settings."""
     return (
         AnyError(),
         Threshold(
-            "mean and standard deviation z, 4 min", _mean_z, grid(2.5, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
+            "mean and standard deviation z, 4 min",
+            _mean_z,
+            grid_of((2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 10, 12, 15, 20)),
         ),
-        Threshold(
-            "median and MAD z, 4 min",
-            partial(_robust_z, floor=1e-3),
-            grid(3.5, *(5.0 * 2**k for k in range(11))),
-        ),
-        Threshold(
-            "the same with a floor of 5 %",
-            partial(_robust_z, floor=0.05),
-            grid(3.5, *(5.0 * 2**k for k in range(11))),
-        ),
-        DatadogMad(),
-        DatadogDbscan(),
-        OneDimensional(),
-        Threshold("PromQL ratio to the median, 4 min", _ratio, grid(1.25, 1.5, 2, 3, 5, 10)),
+        Threshold("median and MAD z, 4 min", partial(_robust_z, floor=1e-3), grid_of(ROBUST)),
+        Threshold("the same with a floor of 5 %", partial(_robust_z, floor=0.05), grid_of(ROBUST)),
+        Threshold("PromQL ratio to the median", _ratio, PROMQL),
         Threshold(
             "under half or over 4 times the median, 10 min",
             _algalon,
-            grid(0.5, which=("algalon", "few", "all")),
+            grid_of((0.5,), ("algalon", "steady", "few", "all")),
             TEN_MINUTES,
         ),
     )
