@@ -19,6 +19,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from detector.app import serve as run_service
+from detector.calibration.chosen import choose
+from detector.cli_calibrate import calibrate_command
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
@@ -38,6 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(catalog_app, name="catalog")
+app.command("calibrate")(calibrate_command)
 app.command()(demo)
 app.command()(evaluate)
 app.command()(suspects)
@@ -73,6 +76,7 @@ def replay(
     """Run recorded incidents through the same code as the live service."""
     settings = load_settings(config)
     chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
+    thresholds = choose(settings, chosen).thresholds
     console = Console(stderr=str(json_file) == "-")  # then standard output is the lines and nothing else
     results: list[Replayed] = []
     failed: list[str] = []
@@ -90,6 +94,7 @@ def replay(
                     placement=settings.placement,
                     pools=settings.pools,
                     use_pool=use_pool,
+                    thresholds=thresholds,
                     progress=advance,
                 )
                 results.append(replayed)
@@ -179,9 +184,13 @@ def check_config(config: ConfigOption = None) -> None:
     """Validate settings and catalog, and print what is in effect (without secrets)."""
     settings = load_settings(config)
     catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    made = choose(settings, catalog).calibration
     console = Console()
     console.print_json(json.dumps(settings.describe(), default=str))
     console.print(f"catalog {catalog.path}: {len(catalog.specs)} metrics, sha256 {catalog.sha256[:12]}")
+    if made is not None:
+        armed = sum(entry.armed for entry in made.signals)
+        console.print(f"calibration {settings.calibration.path}: {armed} signals armed")
 
 
 @app.command()
