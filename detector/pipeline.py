@@ -326,7 +326,9 @@ class Pipeline:
             incidents, transitions, told = list(self.open.values()), [], {}
         shared = conclusion.common_by_name(ev.common, guarded, index, ev.pools)
         sizes = {ev.pools.names[k]: int((ev.pools.pool_of == k).sum()) for k in range(len(ev.pools.names))}
-        events = self.events.step(shared, ev.at, sizes)
+        events = self.events.step(
+            shared, ev.at, sizes, lambda pool: conclusion.cause_of(pool, shared, ev, teller)
+        )
         outcome = Outcome(
             at=ev.at,
             verdicts=conclusion.verdicts(ev, index, self.open, told, reasons),

@@ -11,6 +11,10 @@ from detector.outcome import Evidence, Layer
 CULPRIT, VICTIM = "culprit", "victim"
 
 
+FOLLOWS_WITHIN_S = 600.0
+"""A node that began later than this after the first one did not follow it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """A node's role among the nodes of its pool that deviate.
@@ -58,15 +62,16 @@ def roles(
             continue
         start = began[nodes[0]]
         first = [node for node in nodes if began[node] - start < resolution_s]
-        later = [node for node in nodes if node not in first]
-        for node in first if later else ():
-            others = f"{len(later)} other node{'s' if len(later) > 1 else ''} of its pool"
-            found[node] = Role(CULPRIT, f"differed {span_words(began[later[0]] - start)} before {others}")
-        for node in later:
-            if went_along(evidence[node]):
-                behind = span_words(began[node] - start)
-                reason = f"began {behind} after {nodes[0]}, and only went where its whole pool went"
-                found[node] = Role(VICTIM, reason, is_only_victim=True)
+        followed = [node for node in nodes if resolution_s <= began[node] - start <= FOLLOWS_WITHIN_S]
+        victims = [node for node in followed if went_along(evidence[node])]
+        for node in first if victims else ():
+            others = f"{len(victims)} other node{'s' if len(victims) > 1 else ''}"
+            when = span_words(began[victims[0]] - start)
+            found[node] = Role(CULPRIT, f"differed {when} before {others} that went where the pool went")
+        for node in victims:
+            behind = span_words(began[node] - start)
+            reason = f"began {behind} after {nodes[0]}, and only went where its whole pool went"
+            found[node] = Role(VICTIM, reason, is_only_victim=True)
     return found
 
 

@@ -140,6 +140,7 @@ def conclude(evidence: Sequence[Evidence], resolution_s: float) -> Diagnosed:
         check=_xid_check(needed) or known.check,
         also=tuple(also[:MAX_ALSO]),
         part=part,
+        weight=round(best.explains, 3),
     )
     return Diagnosed(diagnosis, first)
 
@@ -147,19 +148,20 @@ def conclude(evidence: Sequence[Evidence], resolution_s: float) -> Diagnosed:
 def is_better(new: Diagnosis, old: Diagnosis | None) -> bool:
     """Tell whether a newer diagnosis of one node is at least as well supported as the older one.
 
-    The same class is replaced when it has at least as many reasons, another class only by one that
-    is nearer to the cause, or by a likelier one with more reasons.
+    Another class takes over only when it is nearer to the cause or likelier: what happens to the node
+    later, while its incident is still open, is not its fault. The same class is told anew when more
+    speaks for it.
     """
     if old is None or old.fault_class == UNCLASSIFIED:
         return True
-    if new.fault_class == old.fault_class:
-        return _support(new) >= _support(old)
-    return _support(new) > _support(old)
+    if new.fault_class != old.fault_class:
+        return _nearness(new) > _nearness(old)
+    return (_nearness(new), new.weight) >= (_nearness(old), old.weight)
 
 
-def _support(item: Diagnosis) -> tuple[int, bool, int]:
+def _nearness(item: Diagnosis) -> tuple[int, bool]:
     known = FAULT_CLASSES.get(item.fault_class)
-    return -(known.tier if known else CONSEQUENCE + 1), item.confidence == LIKELY, len(item.reasons)
+    return -(known.tier if known else CONSEQUENCE + 1), item.confidence == LIKELY
 
 
 def find_signs(evidence: Sequence[Evidence]) -> Findings:
@@ -277,7 +279,7 @@ def _signs_of_metric(metric: str) -> tuple[str, ...]:
 
 
 def _fits(sign: Sign, item: Evidence) -> bool:
-    if sign.layer and item.layer != sign.layer:
+    if item.layer != sign.layer and (sign.layer or item.layer is Layer.ABSENCE):
         return False
     if sign.side and _side(item) != sign.side:
         return False
