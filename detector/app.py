@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from types import FrameType
 
@@ -20,6 +21,7 @@ from api.app import create_app
 from detector.calibration.chosen import choose
 from detector.calibration.model import MONTH_S, Calibration
 from detector.errors import SettingsError, StoreError
+from detector.explain import explain
 from detector.outcome import Outcome
 from detector.pipeline import Pipeline
 from detector.replay import pipeline_for
@@ -273,7 +275,11 @@ def _run(
         parts.clock,
         begin=parts.begin,
         snapshot_s=settings.store.snapshot_s,
-        hooks=ServiceHooks(PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s), hooks.published),
+        hooks=ServiceHooks(
+            PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s),
+            hooks.published,
+            partial(explain, parts.pipeline),
+        ),
     )
     loop = Loop(
         service,

@@ -24,8 +24,11 @@ from detector.cli_calibrate import calibrate_command
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
+from detector.cli_explain import explain
 from detector.cli_suspects import suspects
+from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
+from detector.outcome import Incident
 from detector.pipeline import IDENTITY_METRICS
 from detector.record import CaseDetails
 from detector.record import record as write_recording
@@ -43,6 +46,7 @@ app.add_typer(catalog_app, name="catalog")
 app.command("calibrate")(calibrate_command)
 app.command()(demo)
 app.command()(evaluate)
+app.command()(explain)
 app.command()(suspects)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
@@ -148,6 +152,9 @@ def _print_replayed(console: Console, result: Replayed) -> None:
                 )
             )
         console.print(table)
+        for flag in result.flags:
+            for line in _diagnosis(flag):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
     for event in result.group_events:
         until = _utc(event.ended_at)
         console.print(
@@ -163,6 +170,12 @@ def _print_replayed(console: Console, result: Replayed) -> None:
     if result.undetermined:
         text = ", ".join(f"{reason}: {count}" for reason, count in sorted(result.undetermined.items()))
         console.print(f"{result.case}: undetermined node-evaluations: {text}", markup=False, highlight=False)
+
+
+def _diagnosis(flag: Incident) -> list[str]:
+    if flag.diagnosis is None:
+        return []
+    return [f"{flag.node}:", *diagnosis_lines(flag.diagnosis.plain())]
 
 
 def _plain(text: str) -> str:
