@@ -25,6 +25,7 @@ from detector.core.fault_signs import SIGNS
 from detector.core.xid_codes import XID_CODES, codes_of
 from detector.diagnosis_text import diagnosis_lines
 from detector.outcome import Diagnosis, Evidence, Incident, Layer
+from tests.test_docs import tables, text_of
 
 T0 = 1_767_225_600.0
 STEP = 60.0
@@ -301,6 +302,21 @@ def test_two_that_began_together_are_both_kept():
     both["v"] = [gpus("DCGM_FI_DEV_GPU_UTIL", "below", 8, since=T0 + 200, with_pool=True)]
     found = roles(both, dict.fromkeys("abv", 0), STEP)
     assert {node: role.word for node, role in found.items()} == {"a": CULPRIT, "b": CULPRIT, "v": VICTIM}
+
+
+def test_classes_and_codes_are_told_on_their_page():
+    rows = list(tables(text_of("faults.md")))
+    told = {row["class"].strip("`"): (row["in words"], row["check first"]) for row in rows if "class" in row}
+    assert told == {key: (known.title, known.check) for key, known in FAULT_CLASSES.items()}
+    codes = {int(row["code"]): row for row in rows if "code" in row}
+    assert set(codes) == set(XID_CODES)
+    for code, known in XID_CODES.items():
+        row = codes[code]
+        assert (row["meaning"], row["class of fault"].strip("`"), row["do first"]) == (
+            known.meaning,
+            known.fault_class,
+            known.check,
+        )
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=32)
