@@ -48,7 +48,7 @@ class EvidenceOut(Answer):
 class DiagnosisOut(Answer):
     """What the evidence looks like; never certain."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
 
     fault_class: str = Field(alias="class", description="Key of the class, `unclassified` for none.")
     title: str = Field(description="The class in words.")

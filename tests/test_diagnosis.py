@@ -193,7 +193,9 @@ def test_too_hot_or_held_back():
 
 def test_all_ports_slow_without_a_link_error_look_like_pcie_and_one_port_like_a_port():
     ports = tuple(f"mlx5_{k}/1" for k in range(8))
-    wait = item("node_infiniband_port_transmit_wait_total", parts=ports, part="8 InfiniBand ports", n_siblings=9)
+    wait = item(
+        "node_infiniband_port_transmit_wait_total", parts=ports, part="8 InfiniBand ports", n_siblings=9
+    )
     found = conclude([wait], STEP).diagnosis
     assert (found.fault_class, found.confidence, found.part) == ("pcie", POSSIBLE, "8 InfiniBand ports")
     one = replace(wait, parts=ports[:1], part=ports[0])
@@ -231,7 +233,9 @@ def test_a_missing_part_and_a_missing_node():
     )
     found = conclude([gone], STEP).diagnosis
     assert (found.fault_class, found.part, found.also) == ("gpu_lost", "gpu 5", ())
-    silent = replace(gone, metric="up", part="", reason="all 4 exporters of the node are silent while its peers")
+    silent = replace(
+        gone, metric="up", part="", reason="all 4 exporters of the node are silent while its peers"
+    )
     assert conclude([silent], STEP).diagnosis.fault_class == "node_unreachable"
 
 
@@ -255,14 +259,15 @@ def test_order_is_told_only_as_finely_as_the_samples_allow():
         return item("m", target=target, since=T0 + after, score=score)
 
     assert order_of([moved("GPU", 90), moved("NFS", 0)], 60) == "NFS moved 90 s before GPU"
-    assert order_of([moved("GPU", 30), moved("NFS", 0)], 60) == "GPU and NFS moved together (within 60 s)" or (
+    assert order_of(
+        [moved("GPU", 30), moved("NFS", 0)], 60
+    ) == "GPU and NFS moved together (within 60 s)" or (
         order_of([moved("GPU", 30), moved("NFS", 0)], 60) == "NFS and GPU moved together (within 60 s)"
     )
     assert order_of([moved("GPU", 0)], 60) == ""
     assert order_of([moved("GPU", 0), moved("NFS", 600, score=0.5)], 60) == ""
-    assert order_of([moved("CPU", 0), moved("GPU", 60), moved("NFS", 600)], 60) == (
-        "CPU moved 60 s before GPU, 10 min before NFS"
-    )
+    several = [moved("CPU", 0), moved("GPU", 60), moved("NFS", 600), moved("Disk", 610)]
+    assert order_of(several, 60) == "CPU moved 60 s before GPU, 10 min before NFS and Disk"
 
 
 def test_a_diagnosis_gives_way_only_to_one_nearer_to_the_cause():

@@ -156,7 +156,7 @@ def is_better(new: Diagnosis, old: Diagnosis | None) -> bool:
         return True
     if new.fault_class != old.fault_class:
         return _nearness(new) > _nearness(old)
-    return (_nearness(new), new.weight) >= (_nearness(old), old.weight)
+    return (_nearness(new), new.weight) > (_nearness(old), old.weight)
 
 
 def _nearness(item: Diagnosis) -> tuple[int, bool]:
@@ -186,12 +186,13 @@ def candidates(found: Findings) -> list[Candidate]:
         met = _met(rule, found)
         if met is None:
             continue
-        pieces = found.of(met)
+        pieces, supports = found.of(met), found.of(rule.supports)
         tier = FAULT_CLASSES[rule.fault_class].tier
         if tier == NAMES_ITSELF and not any(is_hard(item) for item in pieces):
             tier = PATTERN
         weights = sorted((worth(item) for item in pieces), reverse=True)
-        explains = weights[0] + FURTHER_SHARE * sum(weights[1:])
+        further = sum(weights[1:]) + sum(worth(item) for item in supports if item not in pieces)
+        explains = weights[0] + FURTHER_SHARE * further
         if rule.confidence != LIKELY:
             explains *= POSSIBLE_SHARE
         made = Candidate(rule, met, tier, explains)
@@ -255,7 +256,10 @@ def order_of(evidence: Sequence[Evidence], resolution_s: float) -> str:
     if not later:
         return f"{_listed(first)} moved together {within}"
     together = f" {within}" if len(first) > 1 else ""
-    after = ", ".join(f"{span_words(began[name] - start)} before {name}" for name in later[:MAX_ORDER])
+    by_span: dict[str, list[str]] = {}
+    for name in later[:MAX_ORDER]:
+        by_span.setdefault(span_words(began[name] - start), []).append(name)
+    after = ", ".join(f"{span} before {_listed(names)}" for span, names in by_span.items())
     return f"{_listed(first)}{together} moved {after}"
 
 
