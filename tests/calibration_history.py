@@ -65,8 +65,8 @@ class CaseSource:
     def __init__(self, case: Case) -> None:
         level = np.array([LEVELS[name][0] for name in NAMES])
         floor = np.array([LEVELS[name][1] for name in NAMES])
-        self._values = (level + floor * case.units).reshape(case.n_ticks, -1)
-        self._keys = [
+        self.values = (level + floor * case.units).reshape(case.n_ticks, -1)
+        self.keys = [
             json.dumps({"__name__": name, **node_labels(node)}).encode()
             for node in case.nodes
             for name in NAMES
@@ -74,13 +74,13 @@ class CaseSource:
         self.closed = False
 
     def fetch(self, names: object, start_ms: int, end_ms: int, interner: Interner) -> Batch:
-        unknown = [key for key in self._keys if key not in interner.codes]
+        unknown = [key for key in self.keys if key not in interner.codes]
         if unknown:
             interner.add_many(unknown)
-        codes = np.array([interner.codes[key] for key in self._keys], dtype=np.int32)
-        times = np.round((START + STEP * np.arange(1, len(self._values) + 1) - 3.0) * 1000).astype(np.int64)
+        codes = np.array([interner.codes[key] for key in self.keys], dtype=np.int32)
+        times = np.round((START + STEP * np.arange(1, len(self.values) + 1) - 3.0) * 1000).astype(np.int64)
         chosen = np.flatnonzero((times > start_ms) & (times <= end_ms))
-        values = self._values[chosen]
+        values = self.values[chosen]
         series = np.tile(codes, len(chosen))
         there = np.isfinite(values.reshape(-1)) & (series >= 0)
         return Batch(series[there], np.repeat(times[chosen], len(codes))[there], values.reshape(-1)[there])

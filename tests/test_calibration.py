@@ -240,6 +240,19 @@ def quiet() -> Calibration:
     return calibrate([history(5, bursts_per_hour=0.02).stretch()], RULES, BUDGET, trusted=True)
 
 
+def test_a_floor_lowers_quiet_signals_and_nothing_below_it(quiet: Calibration) -> None:
+    case = history(5, bursts_per_hour=0.02)
+    made = calibrate([case.stretch()], RULES, BUDGET, floor=0.6, trusted=True)
+    assert {e.threshold >= 3.0 - 1e-9 for e in made.signals} == {True}
+    assert min(e.threshold for e in made.signals) < 5.0
+    for entry, wanted in zip(made.signals, quiet.signals, strict=True):
+        assert entry.threshold <= wanted.threshold
+    learnt = thresholds_of(made.signals, made.node.threshold, made.floor)
+    assert learnt.of(SignalKey(made.signals[0].metric), 5.0) == made.signals[0].threshold
+    with pytest.raises(CalibrationError, match="floor"):
+        calibrate([case.stretch()], RULES, BUDGET, floor=0.2)
+
+
 def test_a_fault_in_the_history_is_not_learnt_and_is_reported(quiet: Calibration) -> None:
     faulty = history(5, bursts_per_hour=0.02).with_fault(6, 300, 420, 60.0, metrics=(0, 1))
     made = calibrate([faulty.stretch()], RULES, BUDGET)
@@ -377,6 +390,7 @@ def test_wrong_files_are_told_in_one_sentence(learnt: Calibration, tmp_path: Pat
         wrong(learnt, signals=[{**entry, "threshold": 1e300}]): "threshold must be more than 0",
         wrong(learnt, signals=[{k: v for k, v in entry.items() if k != "metric"}]): "metric",
         wrong(learnt, node={**dataclasses.asdict(learnt.node), "threshold": 0.5}): "node.threshold",
+        wrong(learnt, floor=0.0): "floor",
         wrong(learnt, signals=[entry] * 20_001): "more than 20000 signals",
     }
     path = tmp_path / "c.json"
