@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from api import examples, present, schemas
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
 from api.explain import add_explain
+from api.offenders import add_offenders
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 
@@ -36,6 +37,7 @@ def create_router(view: ServiceView) -> APIRouter:
     _add_groups(router, view)
     _add_series(router, view)
     add_explain(router, view)
+    add_offenders(router, view)
     return router
 
 

@@ -25,6 +25,7 @@ from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, cat
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
 from detector.cli_explain import explain
+from detector.cli_offenders import offenders
 from detector.cli_suspects import suspects
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
@@ -47,6 +48,7 @@ app.command("calibrate")(calibrate_command)
 app.command()(demo)
 app.command()(evaluate)
 app.command()(explain)
+app.command()(offenders)
 app.command()(suspects)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3

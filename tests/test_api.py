@@ -293,7 +293,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
     assert {path for path, _ in operations} == {
         "/", "/healthz", "/readyz", "/metrics", "/v1/suspects", "/v1/incidents",
         "/v1/incidents/{incident_id}", "/v1/nodes", "/v1/nodes/{node}", "/v1/groups", "/v1/series",
-        "/v1/explain",
+        "/v1/explain", "/v1/offenders",
     }  # fmt: skip
     for path, operation in operations:
         assert operation["summary"], path
