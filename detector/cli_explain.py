@@ -16,6 +16,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from detector.calibration.chosen import choose
 from detector.cli_ask import SERVICE, ask, message_of
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
 from detector.errors import OddnodeError
@@ -132,6 +133,7 @@ def of_recording(
         pipeline, notes = pipeline_for(
             recording, source, catalog, settings.detection, identity=settings.identity,
             placement=settings.placement, pools=settings.pools, use_pool=use_pool,
+            thresholds=choose(settings, catalog).thresholds,
         )  # fmt: skip
         play(replace(recording, end=times[-1]), source, pipeline, watch=watch)
     finally:
