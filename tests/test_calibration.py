@@ -13,11 +13,26 @@ from hypothesis import strategies as st
 from detector.calibration.chosen import choose
 from detector.calibration.file import default_thresholds, load, save, thresholds_for
 from detector.calibration.history import Rules, calibrate
-from detector.calibration.learn import CalibrationError, poisson_bounds, thresholds_of
-from detector.calibration.levels import CELL_LEVELS, EpisodeTracker, KeptLevels, spread
+from detector.calibration.learn import (
+    Aim,
+    CalibrationError,
+    learn_node,
+    learn_signals,
+    poisson_bounds,
+    thresholds_of,
+)
+from detector.calibration.levels import (
+    CELL_LEVELS,
+    NODE_LEVELS,
+    Episodes,
+    EpisodeTracker,
+    KeptLevels,
+    highest,
+    spread,
+)
 from detector.calibration.model import MONTH_S, Calibration
 from detector.calibration.tail import MIN_PEAKS, estimate, fit_tail
-from detector.calibration.tally import Span
+from detector.calibration.tally import Raised, Span, Watched
 from detector.core.continuity import Continuity
 from detector.core.thresholds import ANY_ROLE, CellThresholds, SignalKey, Thresholds
 from detector.pipeline import Pipeline
@@ -149,6 +164,13 @@ def test_episodes_join_short_breaks_and_keep_the_highest_level() -> None:
     assert found.end[0] == 1090.0
 
 
+def test_of_too_many_episodes_the_highest_are_kept_in_order() -> None:
+    numbers = np.arange(5)
+    found = Episodes(numbers, np.array([1, 4, 0, 4, 2]), numbers * 1.0, numbers * 1.0)
+    assert highest(found, 3).group.tolist() == [1, 3, 4]
+    assert highest(found, 5) is found
+
+
 def test_ties_are_spread_within_their_step() -> None:
     sizes = spread(np.array([4, 4, 4, 7]), CELL_LEVELS)
     assert (sizes[:3] > CELL_LEVELS[4]).all()
@@ -227,12 +249,71 @@ def test_what_was_learnt_is_told(learnt: Calibration) -> None:
     assert learnt.expected.per_month <= BUDGET * 1.001
 
 
-def test_a_larger_budget_never_asks_for_more(learnt: Calibration) -> None:
-    generous = calibrate(
-        [history(seed).stretch(f"h{seed}") for seed in (1, 2)], RULES, 50 * BUDGET, trusted=True
-    )
-    for strict, lax in zip(learnt.signals, generous.signals, strict=True):
-        assert lax.threshold <= strict.threshold
+KEYS = [SignalKey(f"m{k}") for k in range(6)]
+
+
+def seen(rng: np.random.Generator, peaks: list[int], days: float = 600.0, weight: float = 1.0) -> Watched:
+    """Return 600 node-days of 60 nodes in which signals had so many episodes of exponential heights."""
+    found = Watched("made", 0.0, days * 86400.0 / 60, 30.0, n_nodes=60)
+    for key, n in zip(KEYS, peaks, strict=True):
+        heights = 0.5 * (1.0 + rng.exponential(1.0, n))
+        levels = np.searchsorted(CELL_LEVELS, heights, side="right") - 1
+        found.signals += [Raised("n1", key, int(level), 0.0, 0.0) for level in levels]
+        found.signal_s[key] = days * 86400.0
+        found.targets[key], found.weights[key] = ("A" if key in KEYS[:3] else "B"), weight
+        found.moving.add(key)
+    found.node_s = {f"n{k}": days * 86400.0 / 60 for k in range(60)}
+    return found
+
+
+@given(seed=st.integers(0, 1000), factor=st.floats(2.0, 100.0))
+@settings(max_examples=25, deadline=None)
+def test_a_larger_budget_never_asks_for_more(seed: int, factor: float) -> None:
+    watched = [seen(np.random.default_rng(seed), [400, 60, 3, 15, 0, 900])]
+    strict = learn_signals(watched, Aim(1.0, 60, FULL_S, 5.0))
+    lax = learn_signals(watched, Aim(factor, 60, FULL_S, 5.0))
+    for a, b in zip(strict, lax, strict=True):
+        assert b.threshold <= a.threshold * (1 + 1e-9)
+        assert 5.0 <= a.threshold <= 100.0
+        assert a.interval[0] <= a.threshold <= a.interval[1]
+
+
+def test_a_signal_meets_both_shares_of_the_budget() -> None:
+    aim = Aim(1.0, 60, FULL_S, 5.0)
+    months = aim.months(600 * 86400.0)
+    (entry, *_) = learn_signals([seen(np.random.default_rng(3), [4000, 0, 0, 0, 0, 0])], aim)
+    rate = 4000 / months
+
+    def expected(allowed: float) -> float:
+        return 0.5 * (1.0 + math.log(rate / allowed))
+
+    wanted = max(expected(aim.crossings(6)), 0.5 * expected(aim.alone(6)))
+    assert entry.threshold == pytest.approx(5.0 * wanted, rel=0.15)
+    (light, *_) = learn_signals([seen(np.random.default_rng(3), [4000, 0, 0, 0, 0, 0], weight=0.3)], aim)
+    assert light.threshold <= entry.threshold  # it can't decide alone
+
+
+def test_few_peaks_borrow_the_tail_of_their_target_and_keep_their_own_number() -> None:
+    watched = [seen(np.random.default_rng(4), [400, 3, 0, 2, 2, 2])]
+    entries = learn_signals(watched, Aim(0.01, 60, FULL_S, 5.0))
+    assert [e.tail for e in entries] == ["own", "target", "target", "all", "all", "all"]
+    assert entries[0].threshold > entries[1].threshold >= entries[2].threshold
+
+
+def test_the_node_threshold_meets_the_budget_on_its_own_history() -> None:
+    rng = np.random.default_rng(5)
+    watched, aim = seen(rng, [0] * 6), Aim(30.0, 60, FULL_S, 5.0)
+    heights = 0.5 * (1.0 + rng.exponential(0.5, 800))
+    levels = np.searchsorted(NODE_LEVELS, heights, side="right") - 1
+    watched.nodes += [Raised("n1", None, int(level), 0.0, 0.0) for level in levels]
+    node, expected = learn_node([watched], aim)
+    wanted = 0.5 * (1.0 + 0.5 * math.log(800 / aim.months(600 * 86400.0) / 30.0))
+    assert node.threshold == pytest.approx(wanted, rel=0.15)
+    assert node.interval[0] <= node.threshold <= node.interval[1]
+    assert expected.per_month == pytest.approx(30.0, rel=0.01)
+    watched.nodes = watched.nodes[:4]
+    few, _ = learn_node([watched], Aim(0.01, 60, FULL_S, 5.0))
+    assert few.threshold == 1.0 or few.threshold > max(heights[:4])
 
 
 @pytest.fixture(scope="module")
@@ -295,23 +376,17 @@ def test_constant_history_is_refused() -> None:
         calibrate([constant.stretch()], RULES, 1.0)
 
 
-def test_one_constant_signal_is_not_armed() -> None:
+def test_constant_signals_and_those_seen_too_briefly_are_not_armed() -> None:
     case = history(1)
     case.units[:, :, 2] = 0.0
-    made = calibrate([case.stretch()], RULES, BUDGET, trusted=True)
-    entry = next(e for e in made.signals if e.metric == NAMES[2])
-    assert not entry.armed
-    assert entry.threshold == made.z_threshold
-    assert "never differed" in entry.reason
-
-
-def test_a_signal_seen_too_briefly_is_not_armed() -> None:
-    case = history(1)
     case.units[300:, :, 3] = np.nan
     made = calibrate([case.stretch()], RULES, BUDGET, trusted=True)
-    entry = next(e for e in made.signals if e.metric == NAMES[3])
-    assert not entry.armed
-    assert "too little data" in entry.reason
+    entries = {e.metric: e for e in made.signals}
+    for name, reason in ((NAMES[2], "never differed"), (NAMES[3], "too little data")):
+        assert not entries[name].armed
+        assert entries[name].threshold == made.z_threshold
+        assert reason in entries[name].reason
+    assert entries[NAMES[0]].armed
 
 
 def test_no_history_and_wholly_masked_history_are_refused() -> None:
