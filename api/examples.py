@@ -134,7 +134,8 @@ GROUPS: Example = {
             "ended_at": 1767221900.0,
             "nodes": ["gpu001", "gpu002"],
             "metrics": ["DCGM_FI_DEV_GPU_UTIL"],
-            "reason": "58 of 60 nodes moved together: nobody is to blame; shared: the whole pool: 58 of 60 nodes",
+            "reason": "58 of 60 nodes moved together: nobody is to blame; "
+            "shared: the whole pool: 58 of 60 nodes",
             "cause": "the whole pool: 58 of 60 nodes",
         }
     ],

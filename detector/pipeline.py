@@ -312,8 +312,7 @@ class Pipeline:
         guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():
             decided[nodes[fresh_suspects[nodes]]] = False
-        m = self.memory
-        teller = Teller(index, m.clock, m.direct, self.window, self.n_window, m.rows.centre)
+        teller = Teller(index, self.memory.clock, self.memory.direct, self.window, self.n_window)
         gone = ev.absence.silent & forgotten
         if judge:
             # What is missing from a partial answer may be the evidence: it never clears anything.

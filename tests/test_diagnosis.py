@@ -288,24 +288,25 @@ def test_a_victim_is_who_followed_and_only_went_where_its_pool_went():
     followed = [gpus("DCGM_FI_DEV_GPU_UTIL", "below", 8, since=T0 + 120, with_pool=True)]
     own = [gpus("DCGM_FI_DEV_GPU_TEMP", "above", 1, since=T0 + 120)]
     pools = dict.fromkeys(("a", "b", "c", "d"), 0)
-    found = roles({"a": first, "b": followed, "c": own}, pools, STEP)
+    found = roles({"a": first, "b": followed, "c": own}, pools, STEP, T0 + 400)
     assert found["a"].word == CULPRIT
     assert found["b"].word == VICTIM
     assert found["b"].is_only_victim
     assert "2 min" in found["b"].reason or "120 s" in found["b"].reason
     assert "c" not in found
     at_once = [replace(followed[0], since=T0 + 30)]
-    assert "b" not in roles({"a": first, "b": at_once}, pools, STEP)
-    assert not roles({"a": first, "b": followed}, {"a": 0, "b": 1}, STEP)
-    assert not roles({"a": first, "b": [replace(followed[0], since=T0 + 9000)]}, pools, STEP)
+    assert "b" not in roles({"a": first, "b": at_once}, pools, STEP, T0 + 400)
+    assert not roles({"a": first, "b": followed}, {"a": 0, "b": 1}, STEP, T0 + 400)
+    assert not roles({"a": first, "b": [replace(followed[0], since=T0 + 900)]}, pools, STEP, T0 + 1000)
+    assert not roles({"a": first, "b": followed}, pools, STEP, T0 + 1000)
     with_event = [*followed, xid(63, since=T0 + 120)]
-    assert "b" not in roles({"a": first, "b": with_event}, pools, STEP)
+    assert "b" not in roles({"a": first, "b": with_event}, pools, STEP, T0 + 400)
 
 
 def test_two_that_began_together_are_both_kept():
     both = {node: [xid(79, since=T0 + k)] for k, node in enumerate("ab")}
     both["v"] = [gpus("DCGM_FI_DEV_GPU_UTIL", "below", 8, since=T0 + 200, with_pool=True)]
-    found = roles(both, dict.fromkeys("abv", 0), STEP)
+    found = roles(both, dict.fromkeys("abv", 0), STEP, T0 + 400)
     assert {node: role.word for node, role in found.items()} == {"a": CULPRIT, "b": CULPRIT, "v": VICTIM}
 
 

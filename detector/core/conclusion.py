@@ -164,7 +164,8 @@ def tell(
     over = {index.nodes[n]: n for n in found if ev.scores.instant[n] >= 1.0}
     under = {name: n for n in found if (name := index.nodes[n]) in open_incidents} | over
     pools = {name: int(ev.pools.pool_of[n]) for name, n in under.items()}
-    for name, role in roles({k: found[n].evidence for k, n in under.items()}, pools, resolution_s).items():
+    against = {name: found[n].evidence for name, n in under.items()}
+    for name, role in roles(against, pools, resolution_s, ev.at).items():
         n = under[name]
         found[n] = found[n].with_role(role.word, role.reason, is_only_victim=role.is_only_victim)
     return found

@@ -12,7 +12,7 @@ CULPRIT, VICTIM = "culprit", "victim"
 
 
 FOLLOWS_WITHIN_S = 600.0
-"""A node that began later than this after the first one did not follow it."""
+"""Who began later than this after the first one did not follow it, nor who differs for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Role:
 
 
 def roles(
-    evidence: Mapping[str, Sequence[Evidence]], pools: Mapping[str, int], resolution_s: float
+    evidence: Mapping[str, Sequence[Evidence]], pools: Mapping[str, int], resolution_s: float, at: float
 ) -> dict[str, Role]:
     """Tell culprits from victims; nodes of which nothing can be told are left out.
 
@@ -47,12 +47,14 @@ def roles(
         Pool of each of them; only nodes of one pool are compared.
     resolution_s
         Nodes that began less than this apart began together.
+    at
+        Evaluation time.
 
     Notes
     -----
     A node that began with the first one is kept as a culprit: several can fail at once. A later one
     is a victim only if nothing speaks for itself against it and all its signals went where the
-    pool's median went too.
+    pool's median went too, and only for `FOLLOWS_WITHIN_S`: who differs still after that may be named.
     """
     began = {node: start for node, items in evidence.items() if (start := first_sign(items)) is not None}
     found: dict[str, Role] = {}
@@ -63,7 +65,7 @@ def roles(
         start = began[nodes[0]]
         first = [node for node in nodes if began[node] - start < resolution_s]
         followed = [node for node in nodes if resolution_s <= began[node] - start <= FOLLOWS_WITHIN_S]
-        victims = [node for node in followed if went_along(evidence[node])]
+        victims = [n for n in followed if at - began[n] <= FOLLOWS_WITHIN_S and went_along(evidence[n])]
         for node in first if victims else ():
             others = f"{len(victims)} other node{'s' if len(victims) > 1 else ''}"
             when = span_words(began[victims[0]] - start)
