@@ -18,6 +18,10 @@ EXPLAIN: dict[str, Any] = {
         "status": "suspect",
         "summary": "named: DCGM_FI_DEV_XID_ERRORS on gpu 3: XID 149 appeared (critical); "
         "19 more signals in 5 targets",
+        "diagnosis": [
+            "likely: NVLink of one GPU (gpu 3)",
+            "because XID 149 on gpu 3: NVLink network unit NETIR, in most forms a lost link",
+        ],
         "pool": {
             "name": "main",
             "n_peers": 59,

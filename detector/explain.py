@@ -16,6 +16,7 @@ from detector.core.evidence import labels_of
 from detector.core.fusion import fuse
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
 from detector.core.judge import POINTS_THE_SAME_WAY
+from detector.diagnosis_text import diagnosis_lines
 from detector.explain_signals import DIGITS, finite, peer_signals
 from detector.explanation import (
     Absence,
@@ -80,6 +81,7 @@ def explain(pipeline: Pipeline, node: str, n_signals: int = SHOWN_SIGNALS) -> Ex
         at=ev.at,
         status=verdict.status,
         summary=_summary(verdict, incident, checks, pool),
+        diagnosis=_diagnosis(verdict),
         pool=pool,
         hard=round(float(ev.scores.hard[number]), DIGITS),
         instant=round(float(ev.scores.instant[number]), DIGITS),
@@ -293,8 +295,15 @@ def _notes(pipeline: Pipeline, told: Concluded, node: int) -> Iterable[str]:
     is_open = any(i.node == name and i.state == SUSPECT for i in told.outcome.incidents)
     if told.decided[node] and not is_open:
         yield "the evidence decided, yet nobody was named: the data were only learnt from, or there were none"
+    if pipeline.thresholds.node > 1.0:
+        yield f"peer evidence is divided by {pipeline.thresholds.node:.3g}, as the calibration asks"
     if pipeline.parameters.step_s * 1.5 < told.evaluation.dt:
         yield f"the evaluation before was {told.evaluation.dt:.0f} s earlier: samples in between are missing"
+
+
+def _diagnosis(verdict: Verdict) -> tuple[str, ...]:
+    found = verdict.diagnosis
+    return () if found is None else tuple(line.strip() for line in diagnosis_lines(found.plain()))
 
 
 def _summary(

@@ -28,6 +28,7 @@ def _lines(answer: Answer) -> Iterator[str]:
     if found is not None:
         yield f"{found.node} at {moment(found.at)}: {found.status.upper()}"
         yield f"  {found.summary}"
+        yield from (f"  {text}" for text in found.diagnosis)
         yield from _state(found)
         if answer.note:
             yield f"  {answer.note}"

@@ -312,6 +312,8 @@ class Explanation:
         Whom and when, epoch seconds.
     status, summary
         What was concluded and the main reason.
+    diagnosis
+        What the evidence looks like, in sentences; none without an open incident.
     pool
         Who it is compared with.
     hard, instant, lasting
@@ -343,6 +345,7 @@ class Explanation:
     at: float
     status: Status
     summary: str
+    diagnosis: tuple[str, ...]
     pool: PoolPlace
     hard: float
     instant: float

@@ -32,6 +32,9 @@ from detector.service_view import BusyError, Latest, Readiness
 from detector.store import Store
 from grouping.pools import PoolRules
 from tests.builders import STEP, TASKS, Telemetry, gauge, gpu_gauge, smi_labels, tasks
+from tests.test_service_serve import FAULTY, Start, start, wait_for, write_recording
+
+__all__ = ["start"]  # a fixture
 
 CASES = Path(__file__).resolve().parent.parent / "replay_data"
 NVLINK, OUTAGE = CASES / "gpu068-nvlink", CASES / "monitoring-outage"
@@ -95,6 +98,7 @@ class TestTheNvlinkRecording:
         assert sum(t.instant for t in found.targets) + found.hard == pytest.approx(found.instant, abs=1e-3)
         assert found.incident is not None
         assert found.incident.suspect_at == 1767001560
+        assert any("NVLink" in text for text in found.diagnosis)
         memory = next(s for s in found.signals if s.metric == "DCGM_FI_DEV_FB_USED")
         assert (memory.fate, memory.part, memory.n_parts) == (Fate.COUNTS, "8 GPUs", 8)
         assert memory.value is not None
@@ -382,6 +386,21 @@ def test_hostile_texts_stay_on_their_line() -> None:
     shown = lines(Answer(evil, None, Basis.EVALUATION, evil, found))
     assert any("red" in line for line in shown)
     assert not any(c in line for line in shown for c in "\n\r\x1b\u202e")
+
+
+def test_a_real_service_says_what_its_recording_says(tmp_path: Path, start: Start) -> None:
+    case = write_recording(tmp_path / "small")
+    code, expected = explained(FAULTY, case, "--signals", 3)
+    assert (code, expected.status) == (1, Status.SUSPECT)
+    service = start({"recording": {"path": str(case), "speed": 2000}})
+
+    def newest() -> Any:
+        status, body = service.get(f"/v1/explain?node={FAULTY}&signals=3")
+        return body if status == 200 and body["at"] == expected.at else None
+
+    body = wait_for(newest, what=service.text)
+    assert msgspec.convert(body["explanation"], Explanation) == expected
+    assert [step["after"] for step in body["transitions"]] == ["pending", "suspect"]
 
 
 class View:
