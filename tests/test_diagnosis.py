@@ -24,6 +24,7 @@ from detector.core.fault_classes import FAULT_CLASSES, LIKELY, POSSIBLE, RULES, 
 from detector.core.fault_signs import SIGNS
 from detector.core.xid_codes import XID_CODES, codes_of
 from detector.diagnosis_text import diagnosis_lines
+from detector.evaluation.parts import same_part
 from detector.outcome import Diagnosis, Evidence, Incident, Layer
 from tests.test_docs import tables, text_of
 
@@ -179,6 +180,15 @@ def test_nvlink_of_one_gpu_or_of_all_eight():
     assert (slow.fault_class, slow.part, slow.confidence) == ("nvswitch", "8 GPUs", POSSIBLE)
     single = conclude([gpus("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "below", 1)], STEP).diagnosis
     assert (single.fault_class, single.part) == ("nvlink", "gpu 0")
+
+
+def test_the_scorer_understands_a_number_of_parts():
+    every = ",".join(f"gpu {k}" for k in range(8))
+    assert same_part("8 GPUs", every)
+    assert not same_part("8 GPUs", "gpu 3")
+    assert not same_part("3 GPUs", every)
+    assert not same_part("8 GPUs", every.replace("gpu", "disk"))
+    assert same_part("gpu 3", every)
 
 
 def test_too_hot_or_held_back():
