@@ -9,14 +9,25 @@ import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from benchmarks.detect.simulated import SimulatedSource
+from detector.calibration.history import Rules, Stretch, calibrate
+from detector.calibration.learn import poisson_bounds, thresholds_of
+from detector.calibration.model import MONTH_S
 from detector.cli import app
+from detector.core.thresholds import Thresholds
 from detector.errors import OddnodeError
 from detector.outcome import Incident, Outcome
+from detector.pipeline import Pipeline
 from detector.record import record
+from detector.replay import play
+from detector.source.incident_file import Recording
 from detector.store import Store
 from detector.telemetry import Telemetry
+from simulator.cluster import Cluster
+from simulator.config import ClusterConfig
+from simulator.faults import Fault
 from tests import servers
-from tests.builders import START, STEP
+from tests.builders import CATALOG, START, STEP
 from tests.calibration_history import NAMES, CaseSource, history
 
 
@@ -105,3 +116,45 @@ def test_metrics_tell_budget_expectation_and_achieved_rate(tmp_path: Path) -> No
         assert 'oddnode_calibration_info{catalog="aaaaaaaaaaaa"} 1.0' in text
     finally:
         store.close()
+
+
+METRICS = (
+    "DCGM_FI_DEV_GPU_UTIL",
+    "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_GPU_TEMP",
+    "DCGM_FI_DEV_SM_CLOCK",
+    "node_load1",
+    "node_procs_running",
+    "node_cpu_seconds_total",
+    "node_memory_MemAvailable_bytes",
+    "node_disk_written_bytes_total",
+    "up",
+)
+
+
+@pytest.mark.slow
+def test_a_simulated_cluster_keeps_its_budget_on_another_seed_and_a_fault_is_found() -> None:
+    config = ClusterConfig(
+        train_nodes=16, spares=0, cpus=2, n_veth=1, metrics=METRICS, benign_per_node_hour=1.5
+    )
+
+    def stretch(seed: int, hours: float, *faults: Fault) -> Stretch:
+        end = config.start + 3600.0 * hours
+        return Stretch(
+            f"seed {seed}", config.start, end, 30.0, lambda: SimulatedSource(Cluster(config, seed, faults))
+        )
+
+    def suspects(piece: Stretch, learnt: Thresholds) -> list[str]:
+        pipeline = Pipeline(CATALOG, thresholds=learnt)
+        recording = Recording(piece.name, Path(), piece.start, piece.end, piece.step_s, ())
+        return [flag.node for flag in play(recording, piece.open(), pipeline).flags]
+
+    budget, hours = 60.0, 3.0
+    made = calibrate([stretch(1_000_200, 9.0)], Rules(CATALOG), budget, trusted=True)
+    learnt = thresholds_of(made.signals, made.node.threshold, made.floor)
+    assert any(e.n_peaks for e in made.signals)
+    allowed = budget * hours * 3600.0 / MONTH_S
+    assert len(suspects(stretch(1_000_201, hours), learnt)) <= poisson_bounds(math.ceil(allowed))[1]
+    onset = config.start + 3600.0
+    fault = Fault("gpu_throttle", "gpu003", onset, onset + 1800.0, "gpu 2", 0.9)
+    assert suspects(stretch(1_000_202, 1.4, fault), learnt) == ["gpu003"]
