@@ -153,6 +153,18 @@ GATE = (
 )
 
 
+HARDER = (
+    ("nic_slow", "mlx5_2/1", 0.4),
+    ("cpu_contention", "", 0.5),
+    ("gpu_power_cap", "gpu 1", 0.4),
+    ("nvlink_slow", "gpu 3", 0.4),
+    ("tasks_growth", "", 0.5),
+    ("ib_errors", "mlx5_1/1", 0.5),
+)
+MOST_MISSED = 3
+"""Of `HARDER`; lower it when the detection gets better."""
+
+
 def gate_score(number: int) -> tuple[CaseScore, CaseMatrix]:
     case = replace(GATE[number], id=f"gate-{number}", seed=100 + number)
     seen, matrix = see(case)
@@ -169,6 +181,17 @@ class TestGate:
         assert summary.all_faults.delay.median_s is not None
         assert summary.all_faults.delay.median_s <= 300
         assert "1.00" in main_table([summary])
+
+    def test_misses_and_false_alarms_of_harder_cases(self) -> None:
+        scores = []
+        for number, (kind, part, severity) in enumerate(HARDER):
+            case = tiny_case(a_fault(kind, "gpu005", part, severity))
+            seen, _ = see(replace(case, id=f"harder-{number}", seed=200 + number), wants_matrix=False)
+            scores.append(score_case(seen.recording, seen.findings[ODDNODE], RULES))
+        summary = summarise(ODDNODE, scores, RULES)
+        assert summary.visible_recall.n == len(HARDER), "faults that can't be seen judge nothing"
+        assert summary.false_rate.count == 0
+        assert summary.missed <= MOST_MISSED
 
     def test_two_runs_are_the_same(self) -> None:
         (one, first), (two, second) = gate_score(0), gate_score(0)
