@@ -137,6 +137,7 @@ GROUPS: Example = {
             "reason": "58 of 60 nodes moved together: nobody is to blame; "
             "shared: the whole pool: 58 of 60 nodes",
             "cause": "the whole pool: 58 of 60 nodes",
+            "kind": "",
         }
     ],
     "data_quality": [_QUALITY],

@@ -192,6 +192,7 @@ class GroupEventOut(Answer):
     metrics: list[str]
     reason: str
     cause: str = Field("", description="Label that all of them share and the others do not have.")
+    kind: str = Field("", description="What befell the whole pool, against its own past; empty otherwise.")
 
 
 class GroupsOut(Timed):

@@ -252,6 +252,9 @@ class GroupEvent:
         One sentence.
     cause
         The label that all of them share and the rest has not, in words; empty when none does.
+    kind
+        What befell the whole pool, measured against its own past (``job_slower``, ``hot_room`` ...);
+        empty when many members moved away from the others.
     """
 
     id: str
@@ -262,6 +265,7 @@ class GroupEvent:
     metrics: tuple[str, ...]
     reason: str
     cause: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

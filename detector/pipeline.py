@@ -176,7 +176,10 @@ class Pipeline:
 
     def snapshot(self) -> bytes:
         """Return what must survive a restart beyond the incidents: habits, pools, expected series."""
-        return self.memory.dump({"pools": self.pool_tracker.dump(), "last_at": self.last_at})
+        changes = self.events.changes.dump()
+        return self.memory.dump(
+            {"pools": self.pool_tracker.dump(), "pool_changes": changes, "last_at": self.last_at}
+        )
 
     def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
         """Continue from a snapshot and the open incidents.
@@ -203,6 +206,7 @@ class Pipeline:
         pools = plain.get("pools")
         if isinstance(pools, dict):
             self.pool_tracker.load(pools)
+        self.events.changes.load(plain.get("pool_changes"))
         return []
 
     def _take_in(self, batch: Batch, at: float) -> CellValues:
@@ -326,17 +330,13 @@ class Pipeline:
             )
         else:
             incidents, transitions, told = list(self.open.values()), [], {}
-        shared = conclusion.common_by_name(ev.common, guarded, index, ev.pools)
-        sizes = {ev.pools.names[k]: int((ev.pools.pool_of == k).sum()) for k in range(len(ev.pools.names))}
-        events = self.events.step(
-            shared, ev.at, sizes, lambda pool: conclusion.cause_of(pool, shared, ev, teller)
-        )
+        events = conclusion.step_group_events(self.events, ev, teller, guarded, self.open, self.full_s)
         outcome = Outcome(
             at=ev.at,
             verdicts=conclusion.verdicts(ev, index, self.open, told, reasons),
             incidents=tuple(incidents),
             transitions=tuple(transitions),
-            group_events=tuple(events),
+            group_events=events,
             data_quality=(*ev.absence.quality, *self._other_findings(ev, batch)),
             is_partial=batch.is_partial,
             undetermined=dict(Counter(reasons.values())),

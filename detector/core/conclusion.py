@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from detector.core import incidents as life
 from detector.core.culprits import roles
 from detector.core.diagnosis import conclude, is_better, is_hard
+from detector.core.group_events import GroupEvents
 from detector.core.judge import Common
 from detector.core.shared_cause import members_of, shared_label
 from detector.core.teller import Evaluation, Teller
-from detector.outcome import Diagnosis, Evidence, Incident, Outcome, Status, Transition, Verdict
+from detector.outcome import Diagnosis, Evidence, GroupEvent, Incident, Outcome, Status, Transition, Verdict
 from grouping.index import SeriesIndex
 from grouping.pools import Pools
 
@@ -239,6 +240,49 @@ def verdicts(
     rank = {Status.SUSPECT: 0, Status.PENDING: 1, Status.UNDETERMINED: 2, Status.CLEAR: 3}
     found.sort(key=lambda v: (rank[v.status], -v.score, v.node))
     return tuple(found)
+
+
+def step_group_events(
+    events: GroupEvents,
+    ev: Evaluation,
+    teller: Teller,
+    guarded: Mapping[int, NDArray[np.int64]],
+    open_incidents: Mapping[str, Incident],
+    full_s: float,
+) -> tuple[GroupEvent, ...]:
+    """Advance all group events by one evaluation: of members that differ together, and of whole pools.
+
+    Parameters
+    ----------
+    events
+        Changed in place.
+    ev, teller
+        The evaluation, and the memory behind it.
+    guarded
+        Pools and their nodes that are not named because too many would be.
+    open_incidents
+        By node.
+    full_s
+        How long a change of a whole pool must last.
+
+    Returns
+    -------
+    tuple of GroupEvent
+        Open events and those that ended now.
+    """
+    index, pools = teller.index, ev.pools
+    shared = common_by_name(ev.common, guarded, index, pools)
+    nodes = {
+        name: [index.nodes[n] for n in np.flatnonzero(pools.pool_of == k).tolist()]
+        for k, name in enumerate(pools.names)
+    }
+    sizes = {name: len(mine) for name, mine in nodes.items()}
+    apart = events.step(shared, ev.at, sizes, lambda pool: cause_of(pool, shared, ev, teller))
+    changes = events.changes.step(
+        ev.layout, pools.names, index.signals, ev.stats.median, at=ev.at, dt=ev.dt, full_s=full_s
+    )
+    odd = {name for name, incident in open_incidents.items() if incident.state == life.SUSPECT}
+    return (*apart, *events.step_whole(changes, ev.at, nodes, odd))
 
 
 def common_by_name(

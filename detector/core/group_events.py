@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from detector.core.pool_changes import Change, PoolChanges
+from detector.core.pool_signs import reason_of
 from detector.outcome import GroupEvent
 
 OPEN_AFTER = 2
@@ -19,8 +21,10 @@ SHOWN_METRICS = 12
 
 @dataclass(slots=True)
 class GroupEvents:
-    """Open group events by pool."""
+    """Open group events by pool: of many members, and of the pool as a whole."""
 
+    changes: PoolChanges = field(default_factory=PoolChanges)
+    whole: dict[str, GroupEvent] = field(default_factory=dict)
     open: dict[str, GroupEvent] = field(default_factory=dict)
     streak: dict[str, int] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
@@ -85,3 +89,44 @@ class GroupEvents:
                         ended.append(replace(event, ended_at=at))
                     del self.began[pool]
         return [*self.open.values(), *ended]
+
+    def step_whole(
+        self, found: Mapping[str, Change], at: float, nodes: Mapping[str, Sequence[str]], odd: Collection[str]
+    ) -> list[GroupEvent]:
+        """Advance the events of whole pools by one evaluation.
+
+        Parameters
+        ----------
+        found
+            From `PoolChanges.step`.
+        at
+            Evaluation time.
+        nodes
+            Nodes of each pool.
+        odd
+            Nodes that are suspects.
+
+        Returns
+        -------
+        list of GroupEvent
+            Open events and those that ended now.
+        """
+        ended: list[GroupEvent] = []
+        for pool, event in list(self.whole.items()):
+            change = found.get(pool)
+            if change is None or change.began != event.started_at:
+                ended.append(replace(self.whole.pop(pool), ended_at=at))
+        for pool, change in found.items():
+            mine = tuple(sorted(nodes.get(pool, ())))
+            self.whole[pool] = GroupEvent(
+                id=f"{pool}@{int(change.began)}#whole",
+                pool=pool,
+                started_at=change.began,
+                ended_at=None,
+                nodes=mine,
+                metrics=tuple(move.metric for move in change.moves[:SHOWN_METRICS]),
+                reason=reason_of(change.kind, change.began, change.moves, [n for n in mine if n in odd]),
+                cause=f"the whole pool: {len(mine)} of {len(mine)} nodes",
+                kind=change.kind,
+            )
+        return [*self.whole.values(), *ended]
