@@ -34,15 +34,16 @@ ACTIVITY_WARM_UP = 10
 CHANGE_SIGMAS = 6.0
 """Robust standard deviations of past windows by which a window must differ."""
 
-ACTIVITY_SIGMAS = 4.0
+ACTIVITY_SIGMAS = 1.5
 """... and of the activity, within which it is the usual one."""
 
 LONGER, SURE_FROM = 1.5, 60
 """Levels at another activity are compared when that lasts this many times longer than ever before, and
 so many windows are known."""
 
-QUARTER_TO_SIGMA = 3.1383
-"""A quarter of normal data is nearer to the mean than its standard deviation divided by this."""
+DENSEST, DENSEST_TO_SIGMA = 0.4, 1.0488
+"""Share of the activities from which the usual one is taken; how many standard deviations of normal data
+the interval that holds it is wide."""
 
 BUSY_FROM = 20.0
 """Activity in percent from which a pool has a job."""
@@ -190,7 +191,7 @@ class PoolChanges:
         if not active:
             return
         activity = float(np.mean(level[active]))
-        usual, below, above = _centre(past.activity)
+        usual, spread = _centre(past.activity)
         warm = len(past.activity) >= ACTIVITY_WARM_UP
         if warm and usual >= BUSY_FROM and activity < STOPPED_SHARE * usual:
             self._stop(past, Move(self.metrics[active[0]], ACTIVITY, usual, activity, 1.0), at, dt, full_s)
@@ -198,8 +199,7 @@ class PoolChanges:
         if past.kind == STOPPED:
             past.forget() if past.held_s >= full_s else past.close()
         past.activity = [*past.activity[1 - HISTORY_SAMPLES :], activity]
-        side, spread = activity - usual, below if activity < usual else above
-        if warm and abs(side) > max(self.signs[active[0]].least, ACTIVITY_SIGMAS * spread):
+        if warm and abs(activity - usual) > max(self.signs[active[0]].least, ACTIVITY_SIGMAS * spread):
             past.apart_s += dt
             if past.apart_s <= max(2 * full_s, LONGER * past.longest_s) or len(past.usual) < SURE_FROM:
                 return
@@ -335,19 +335,19 @@ def _median(rows: FloatArray) -> FloatArray:
     return np.asarray((ordered[low, columns] + ordered[high, columns]) / 2.0)
 
 
-def _centre(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median, and robust standard deviation of what lies below and above it; 0 of nothing."""
+def _centre(values: Sequence[float]) -> tuple[float, float]:
+    """Return the usual value and its robust standard deviation; 0 of nothing.
+
+    Both come from the shortest interval that holds `DENSEST` of all, so that phases may take up half of
+    the time on one side without being met half-way.
+    """
     if not values:
-        return 0.0, 0.0, 0.0
-    array = np.array(values)
-    middle = float(np.median(array))
-    below, above = middle - array[array <= middle], array[array >= middle] - middle
-    # A quarter, not half: evaluations and checkpoints may be half of what lies below.
-    return (
-        middle,
-        QUARTER_TO_SIGMA * float(np.quantile(below, 0.25)),
-        QUARTER_TO_SIGMA * float(np.quantile(above, 0.25)),
-    )
+        return 0.0, 0.0
+    ordered = np.sort(np.array(values))
+    n = max(1, int(np.ceil(DENSEST * len(ordered))))
+    widths = ordered[n - 1 :] - ordered[: len(ordered) - n + 1]
+    first = int(np.argmin(widths))
+    return float(np.median(ordered[first : first + n])), float(widths[first]) / DENSEST_TO_SIGMA
 
 
 def _wider(rows: FloatArray, n: int) -> FloatArray:

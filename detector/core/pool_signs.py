@@ -115,7 +115,8 @@ class Move:
     @property
     def text(self) -> str:
         """The change in words."""
-        share = f" ({100 * (self.now / self.before - 1):+.0f} %)" if self.before > 0 else ""
+        is_share = self.before > 0 and self.meaning not in (HEAT, ACTIVITY)
+        share = f" ({100 * (self.now / self.before - 1):+.0f} %)" if is_share else ""
         return f"{self.metric} {self.before:.3g} to {self.now:.3g}{share}"
 
 
