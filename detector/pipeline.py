@@ -17,11 +17,13 @@ from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
 from detector.core.habit import WARM_UP_SAMPLES, habit_findings
+from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
 from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, node_scores
 from detector.core.memory import Memory
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
+from detector.core.shift_layer import ShiftLayer, together
 from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
 from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
@@ -96,6 +98,7 @@ class Pipeline:
         self.memory = Memory(self.interner, self._targets)
         self.events = GroupEvents()
         self.twins = Twins()
+        self.shifts = ShiftLayer(self.n_window)
         self.completeness = Completeness()
         self.window = Window(5 * self.n_window)
         self.open: dict[str, Incident] = {}
@@ -154,6 +157,22 @@ class Pipeline:
             self.memory.clock, deviating, self.memory.weights, index, layout, p, self.full_s, threshold
         )
         active = self._similar_dropped(active, layout)
+        shifted, shared = self.shifts.step(
+            cells.value,
+            stats,
+            layout,
+            self._floors,
+            index,
+            self.memory.weights,
+            p,
+            fresh_nodes=pools.in_grace,
+            suspects=self._under_suspicion(),
+            threshold=threshold,
+            at=at,
+            dt=dt,
+        )
+        active, common = active.and_also(shifted), together(common, shared)
+        active = independent(active, self.shifts.shift.short.middle, index, layout, len(self._targets))
         sizes = (len(self._targets), self.thresholds.node)
         fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
         self.last_at = at
@@ -249,6 +268,7 @@ class Pipeline:
                 np.array([spec.floor_abs for spec in specs]), np.array([spec.floor_rel for spec in specs])
             )
             self.memory.rows = self.memory.rows.carry_to(self.layout.row_key)
+            self.shifts.shift.carry_to(self.layout.row_key)
         return self.layout, self.pools
 
     def _learn(self, z: FloatArray, deviating: BoolArray, at: float, dt: float) -> None:
@@ -307,7 +327,7 @@ class Pipeline:
         self.memory.node_clock.step(
             instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
         )
-        decided = decide(ev.scores, self.memory.node_clock, self.full_s)
+        decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
         fresh_suspects = decided & ~np.array([self._is_suspect(name) for name in index.nodes], dtype=bool)
         guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,10 @@ class ActiveCells:
         Capped score times weight, and the share of the continuity already lasted.
     now : ndarray of shape (n_active,), bool
         True for cells that deviate at this evaluation.
+    strength, since : ndarray of shape (n_active,)
+        Signed deviation in scales, and epoch seconds at which it began.
+    is_shift : ndarray of shape (n_active,), bool
+        True for lasting changes of habit, which have lasted by nature.
     """
 
     cell: IntArray
@@ -52,18 +56,22 @@ class ActiveCells:
     score: FloatArray
     ramp: FloatArray
     now: BoolArray
+    strength: FloatArray
+    since: FloatArray
+    is_shift: BoolArray
 
     def only(self, keep: BoolArray) -> ActiveCells:
         """Return the chosen ones."""
-        return ActiveCells(
-            self.cell[keep],
-            self.node[keep],
-            self.target[keep],
-            self.signal[keep],
-            self.score[keep],
-            self.ramp[keep],
-            self.now[keep],
-        )
+        return ActiveCells(*(getattr(self, item.name)[keep] for item in fields(self)))
+
+    def weighed(self, factor: FloatArray) -> ActiveCells:
+        """Return these with scores times `factor`."""
+        return replace(self, score=self.score * factor)
+
+    def and_also(self, other: ActiveCells) -> ActiveCells:
+        """Return these and others; a cell may be in both."""
+        pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+        return ActiveCells(*(np.concatenate(pair) for pair in pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +101,71 @@ def active_cells(
         What was left out because nobody is to blame.
     """
     cell = np.flatnonzero((clock.dwell_s > 0) & (weights.weight > 0))
+    cell, common = _not_common(cell, deviating, index, layout, parameters)
+    found = ActiveCells(
+        cell=cell,
+        node=index.cell_node[cell].astype(np.int64),
+        target=weights.target[cell],
+        signal=index.cell_signal[cell].astype(np.int64),
+        score=cell_scores(clock.strength[cell], weights.weight[cell], of_chosen(threshold, cell)),
+        ramp=np.minimum(clock.dwell_s[cell] / full_s, 1.0),
+        now=deviating[cell],
+        strength=clock.strength[cell],
+        since=clock.since[cell],
+        is_shift=np.zeros(len(cell), dtype=bool),
+    )
+    return found, common
+
+
+def shifted_cells(
+    shift: FloatArray,
+    since: FloatArray,
+    over: BoolArray,
+    weights: CellWeights,
+    index: SeriesIndex,
+    layout: Layout,
+    parameters: Parameters,
+    threshold: float | FloatArray,
+) -> tuple[ActiveCells, Common]:
+    """Collect cells whose habit has changed, without those of whose group many have.
+
+    Parameters
+    ----------
+    shift, since : ndarray of shape (n_cells,)
+        Size in scales, and when it began.
+    over : ndarray of shape (n_cells,), bool
+        Cells that are shifted now.
+
+    Returns
+    -------
+    active, common
+        As of `active_cells`.
+    """
+    cell, common = _not_common(np.flatnonzero(over & (weights.weight > 0)), over, index, layout, parameters)
+    every = np.ones(len(cell), dtype=bool)
+    found = ActiveCells(
+        cell=cell,
+        node=index.cell_node[cell].astype(np.int64),
+        target=weights.target[cell],
+        signal=index.cell_signal[cell].astype(np.int64),
+        score=cell_scores(shift[cell], weights.weight[cell], of_chosen(threshold, cell)),
+        ramp=np.ones(len(cell)),
+        now=every,
+        strength=shift[cell],
+        since=since[cell],
+        is_shift=every,
+    )
+    return found, common
+
+
+def _not_common(
+    cell: IntArray, deviating: BoolArray, index: SeriesIndex, layout: Layout, parameters: Parameters
+) -> tuple[IntArray, Common]:
+    """Leave out cells of groups in which so many nodes deviate that nobody is to blame."""
     rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
     nodes = index.cell_node.astype(np.int64)
-    now = cell[deviating[cell]]
     common = common_rows(
-        now,
+        cell[deviating[cell]],
         rows,
         nodes,
         layout.row_nodes,
@@ -111,19 +179,7 @@ def active_cells(
         pool_nodes, metrics = events.setdefault(int(layout.row_pool[rows[c]]), (set(), Counter()))
         pool_nodes.add(int(nodes[c]))
         metrics[index.signals[index.cell_signal[c]].spec.name] += 1
-    cell = cell[~shared]
-    score = cell_scores(clock.strength[cell], weights.weight[cell], of_chosen(threshold, cell))
-    ramp = np.minimum(clock.dwell_s[cell] / full_s, 1.0)
-    found = ActiveCells(
-        cell=cell,
-        node=nodes[cell],
-        target=weights.target[cell],
-        signal=index.cell_signal[cell].astype(np.int64),
-        score=score,
-        ramp=ramp,
-        now=deviating[cell],
-    )
-    return found, Common(events)
+    return cell[~shared], Common(events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +194,14 @@ class NodeScores:
         With peer evidence weighed by how long it has lasted, a short break included.
     hard : ndarray of shape (n_nodes,)
         Direct signals and absences alone.
+    shifted : ndarray of shape (n_nodes,)
+        Lasting changes of habit alone.
     """
 
     instant: FloatArray
     lasting: FloatArray
     hard: FloatArray
+    shifted: FloatArray
 
 
 def node_scores(
@@ -160,6 +219,8 @@ def node_scores(
     now = active.only(active.now)
     instant = fuse(now.score, now.node, now.target, now.signal, **sizes)
     lasting = fuse(active.score * active.ramp, active.node, active.target, active.signal, **sizes)
+    slow = active.only(active.is_shift)
+    shifted = fuse(slow.score, slow.node, slow.target, slow.signal, **sizes)
     hard = np.zeros(n_nodes)
     strongest = np.zeros(n_nodes)
     if len(direct_score):
@@ -170,17 +231,19 @@ def node_scores(
     for item in absence.absent:
         hard[item.node] += item.score
     hard = np.minimum(hard, HARD_CAP)
-    return NodeScores(instant / node_threshold + hard, lasting / node_threshold + hard, hard)
+    instant, lasting = instant / node_threshold + hard, lasting / node_threshold + hard
+    return NodeScores(instant, lasting, hard, shifted / node_threshold + hard)
 
 
-def decide(scores: NodeScores, clock: Continuity, full_s: float) -> BoolArray:
+def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> BoolArray:
     """Say which nodes are named now.
 
-    Direct signals and absences decide at once; peer evidence must have lasted for the full
+    Changes of habit have lasted when they are seen: they decide at the second evaluation. Direct signals and absences decide at once; peer evidence must have lasted for the full
     continuity, or half of it when a direct signal of weight points the same way.
     """
     needed = np.where(scores.hard >= POINTS_THE_SAME_WAY, 0.5 * full_s, full_s)
-    return np.asarray((scores.hard >= 1.0) | ((scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)))
+    lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)
+    return np.asarray((scores.hard >= 1.0) | lasted | ((scores.shifted >= 1.0) & (clock.dwell_s > dt)))
 
 
 def blast_guard(

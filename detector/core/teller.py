@@ -164,12 +164,11 @@ class Teller:
         cell = ev.active.cell[k]
         same = mine[ev.active.signal[mine] == ev.active.signal[k]]
         same = same[ev.active.score[same] >= PART_SHARE * ev.active.score[k]]
-        side = self.clock.strength[ev.active.cell[same]] * self.clock.strength[cell]
-        same = same[side > 0]
+        same = same[ev.active.strength[same] * ev.active.strength[k] > 0]
         cells = ev.active.cell[same[np.argsort(-ev.active.score[same], kind="stable")]]
         names = [self.index.parts[p] for p in self.index.cell_part[cells].tolist()]
         own = self.index.parts[self.index.cell_part[cell]]
-        return [name for name in [own, *(n for n in names if n != own)] if name]
+        return [name for name in dict.fromkeys([own, *names]) if name]
 
     def _peer(self, ev: Evaluation, k: int, mine: IntArray, cells: IntArray) -> Evidence:
         cell = int(ev.active.cell[k])
@@ -185,8 +184,8 @@ class Teller:
             ev.cells.value,
             cell,
             score=float(ev.active.score[k]),
-            strength=float(self.clock.strength[cell]),
-            since=float(np.nan_to_num(self.clock.since[cell], nan=ev.at)),
+            strength=float(ev.active.strength[k]),
+            since=float(np.nan_to_num(ev.active.since[k], nan=ev.at)),
             at=ev.at,
             similarity=ratio if np.isfinite(ratio) else None,
             parts=self._parts(ev, k, mine),
