@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEBIAN := victoria-metrics prometheus prometheus-node-exporter
 
-.PHONY: run test check format bench bench-detect bench-detect-long servers clean
+.PHONY: run test check format bench bench-detect bench-detect-quick bench-detect-long servers clean
 
 run: $(VENV)/.installed  ## the service on a recorded incident, played as if live
 	$(BIN)/oddnode demo
@@ -28,6 +28,9 @@ bench: $(VENV)/.dev servers  ## writes benchmarks/RESULTS.md
 bench-detect: $(VENV)/.dev  ## Oddnode and its rivals on synthetic incidents, writes benchmarks/DETECTION.md
 	$(BIN)/python -m benchmarks.detect.run
 
+bench-detect-quick: $(VENV)/.dev  ## 60 train cases: what a change of the detector does, with every miss and false alarm
+	$(BIN)/python -m benchmarks.detect.run --quick --only oddnode --why
+
 bench-detect-long: $(VENV)/.dev  ## three cluster-months of healthy time, generated as they are replayed
 	$(BIN)/python -m benchmarks.detect.run --long
 
@@ -50,4 +53,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist benchmarks/.cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

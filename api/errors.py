@@ -17,7 +17,13 @@ from detector.service_view import BusyError
 
 log = logging.getLogger("oddnode.api")
 
-_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 503: "unavailable"}
+_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    422: "invalid_parameter",
+    503: "unavailable",
+}
 MAX_MESSAGE = 500
 
 Responses = dict[int | str, dict[str, Any]]

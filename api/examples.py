@@ -20,6 +20,22 @@ _EVIDENCE: Example = {
     "since": 1767225240.0,
     "n_peers": 59,
     "target": "Scheduler",
+    "side": "above",
+    "parts": [],
+    "n_siblings": 1,
+    "with_pool": False,
+}
+_DIAGNOSIS: Example = {
+    "class": "nvlink",
+    "title": "NVLink of one GPU",
+    "part": "gpu 3",
+    "confidence": "likely",
+    "reasons": ["XID 149 on gpu 3: NVLink network unit NETIR, in most forms a lost link"],
+    "order": "GPU moved 90 s before Scheduler",
+    "check": "read the sub-code in the kernel log and check the fabric manager, then reset the GPU",
+    "also": [],
+    "role": "",
+    "role_reason": "",
 }
 _INCIDENT: Example = {
     "id": "gpu068@1767225240",
@@ -33,6 +49,7 @@ _INCIDENT: Example = {
     "peak_score": 2.4,
     "part": "gpu 3",
     "reason": "XID 149 on gpu 3, and async tasks unlike its peers'",
+    "diagnosis": _DIAGNOSIS,
     "evidence": [_EVIDENCE],
 }
 _NODE: Example = {
@@ -43,6 +60,7 @@ _NODE: Example = {
     "part": "gpu 3",
     "since": 1767225240.0,
     "reason": "XID 149 on gpu 3, and async tasks unlike its peers'",
+    "diagnosis": _DIAGNOSIS,
 }
 _QUALITY: Example = {
     "kind": "exporter_down",
@@ -63,6 +81,7 @@ SUSPECTS: Example = {
             "reason": "XID 149 on gpu 3, and async tasks unlike its peers'",
             "pool": "busy",
             "incident_id": "gpu068@1767225240",
+            "diagnosis": _DIAGNOSIS,
             "evidence": [_EVIDENCE],
         }
     ],
@@ -115,7 +134,9 @@ GROUPS: Example = {
             "ended_at": 1767221900.0,
             "nodes": ["gpu001", "gpu002"],
             "metrics": ["DCGM_FI_DEV_GPU_UTIL"],
-            "reason": "58 of 60 nodes moved together: nobody is to blame",
+            "reason": "58 of 60 nodes moved together: nobody is to blame; "
+            "shared: the whole pool: 58 of 60 nodes",
+            "cause": "the whole pool: 58 of 60 nodes",
         }
     ],
     "data_quality": [_QUALITY],

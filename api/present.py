@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from detector.core.views import SeriesView
-from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Transition, Verdict
+from detector.outcome import DataQuality, Diagnosis, Evidence, GroupEvent, Incident, Transition, Verdict
 from detector.service_view import Latest, ServiceView
 
 Plain = dict[str, Any]
@@ -44,7 +44,16 @@ def evidence(item: Evidence) -> Plain:
         "since": item.since,
         "n_peers": item.n_peers,
         "target": item.target,
+        "side": item.side,
+        "parts": list(item.parts),
+        "n_siblings": item.n_siblings,
+        "with_pool": item.with_pool,
     }
+
+
+def diagnosis(item: Diagnosis | None) -> Plain | None:
+    """Return what the evidence looks like, None for incidents that were stored without it."""
+    return None if item is None else item.plain()
 
 
 def suspect(incident: Incident, verdict: Verdict | None) -> Plain:
@@ -59,6 +68,7 @@ def suspect(incident: Incident, verdict: Verdict | None) -> Plain:
         "reason": incident.reason,
         "pool": "" if verdict is None else verdict.pool,
         "incident_id": incident.id,
+        "diagnosis": diagnosis(incident.diagnosis),
         "evidence": [evidence(item) for item in now],
     }
 
@@ -77,6 +87,7 @@ def incident(item: Incident) -> Plain:
         "peak_score": finite(item.peak_score),
         "part": item.part,
         "reason": item.reason,
+        "diagnosis": diagnosis(item.diagnosis),
         "evidence": [evidence(piece) for piece in item.evidence],
     }
 
@@ -91,6 +102,7 @@ def node(verdict: Verdict) -> Plain:
         "part": verdict.part,
         "since": verdict.since,
         "reason": verdict.reason,
+        "diagnosis": diagnosis(verdict.diagnosis),
     }
 
 

@@ -9,6 +9,8 @@ from starlette.exceptions import HTTPException
 
 from api import examples, present, schemas
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
+from api.explain import add_explain
+from api.offenders import add_offenders
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 
@@ -34,6 +36,8 @@ def create_router(view: ServiceView) -> APIRouter:
     _add_nodes(router, view)
     _add_groups(router, view)
     _add_series(router, view)
+    add_explain(router, view)
+    add_offenders(router, view)
     return router
 
 

@@ -39,6 +39,27 @@ class EvidenceOut(Answer):
     since: float
     n_peers: int
     target: str = Field(description="Monitored target of the metric.")
+    side: Literal["above", "below", ""] = Field("", description="Side of the peers, empty without one.")
+    parts: list[str] = Field([], description="All parts on which this signal deviates, strongest first.")
+    n_siblings: int = Field(0, description="How many such parts the node has; 0 when not known.")
+    with_pool: bool = Field(False, description="The peers' median moved to the same side.")
+
+
+class DiagnosisOut(Answer):
+    """What the evidence looks like; never certain."""
+
+    model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
+
+    fault_class: str = Field(alias="class", description="Key of the class, `unclassified` for none.")
+    title: str = Field(description="The class in words.")
+    part: str = Field(description="Part that it points to, empty for the node as a whole.")
+    confidence: Literal["likely", "possible", ""] = Field(description="Empty when unclassified.")
+    reasons: list[str] = Field(description="What speaks for it, strongest first.")
+    order: str = Field(description="Which targets moved first, empty when there is one only.")
+    check: str = Field(description="What to check or do first.")
+    also: list[str] = Field(description="Other classes that have their reasons too.")
+    role: Literal["culprit", "victim", ""] = Field(description="Among nodes that deviate together.")
+    role_reason: str
 
 
 class SuspectOut(Answer):
@@ -52,6 +73,7 @@ class SuspectOut(Answer):
     reason: str
     pool: str
     incident_id: str
+    diagnosis: DiagnosisOut | None = Field(None, description="Likely class of fault; null for old incidents.")
     evidence: list[EvidenceOut] = Field(description="Strongest first.")
 
 
@@ -88,6 +110,7 @@ class IncidentOut(Answer):
     peak_score: float | None
     part: str
     reason: str
+    diagnosis: DiagnosisOut | None = Field(None, description="Likely class of fault; null for old incidents.")
     evidence: list[EvidenceOut] = Field(description="Evidence at the peak.")
 
 
@@ -117,6 +140,7 @@ class NodeOut(Answer):
     part: str
     since: float | None
     reason: str
+    diagnosis: DiagnosisOut | None = Field(None, description="Null without an open incident.")
 
 
 class NodesOut(Timed):
@@ -167,6 +191,7 @@ class GroupEventOut(Answer):
     nodes: list[str]
     metrics: list[str]
     reason: str
+    cause: str = Field("", description="Label that all of them share and the others do not have.")
 
 
 class GroupsOut(Timed):

@@ -25,11 +25,12 @@ def replay(folder: Path) -> dict[str, Any]:
     loaded_s = time.perf_counter() - begun
     n_series = source.n_series
     del source
-    begun = time.perf_counter()
+    begun, begun_cpu = time.perf_counter(), time.process_time()
     found = replay_case(folder, catalog)
     return {
         "load_s": loaded_s,
         "replay_s": time.perf_counter() - begun,
+        "replay_cpu_s": time.process_time() - begun_cpu,
         "evaluations": found.evaluations,
         "flags": [flag.node for flag in found.flags],
         "n_series": n_series,

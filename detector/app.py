@@ -11,13 +11,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from types import FrameType
 
 import uvicorn
 
 from api.app import create_app
+from detector.calibration.chosen import choose
+from detector.calibration.model import MONTH_S, Calibration
 from detector.errors import SettingsError, StoreError
+from detector.explain import explain
 from detector.outcome import Outcome
 from detector.pipeline import Pipeline
 from detector.replay import pipeline_for
@@ -95,21 +99,30 @@ class _Parts:
     schedule: ScheduleSettings
     begin: Begin | None
     catalog_sha256: str
+    calibration: Calibration | None
 
 
 def _live(settings: Settings) -> _Parts:
     options = settings.source.options()
     catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    chosen = choose(settings, catalog)
     pipeline = Pipeline(
         catalog,
         settings.detection,
         identity=settings.identity,
         placement=settings.placement,
         pools=settings.pools,
+        thresholds=chosen.thresholds,
     )
     open_source(options).close()  # tells wrong options at once; nothing is sent
     return _Parts(
-        pipeline, lambda: open_source(options), SystemClock(), settings.schedule, None, catalog.sha256
+        pipeline,
+        lambda: open_source(options),
+        SystemClock(),
+        settings.schedule,
+        None,
+        catalog.sha256,
+        chosen.calibration,
     )
 
 
@@ -119,6 +132,7 @@ def _recorded(settings: Settings) -> _Parts:
     recording = load_recording(chosen.path)
     source = RecordingSource(chosen.path)
     catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    learnt = choose(settings, catalog)
     pipeline, notes = pipeline_for(
         recording,
         source,
@@ -128,6 +142,7 @@ def _recorded(settings: Settings) -> _Parts:
         placement=settings.placement,
         pools=settings.pools,
         use_pool=chosen.use_pool,
+        thresholds=learnt.thresholds,
     )
     for note in notes:
         log.warning("recording note=%r", note)
@@ -135,7 +150,8 @@ def _recorded(settings: Settings) -> _Parts:
     schedule = settings.schedule.model_copy(update={"step_s": step_s, "evaluation_delay_s": 0.0})
     begin = Begin(math.floor(recording.start / step_s) + 1, int((recording.start - step_s) * 1000) - 1)
     clock = RecordedClock(recording.start, recording.end, chosen.speed)
-    return _Parts(pipeline, lambda: source, clock, schedule, begin, pipeline.catalog.sha256)
+    sha256 = pipeline.catalog.sha256
+    return _Parts(pipeline, lambda: source, clock, schedule, begin, sha256, learnt.calibration)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -225,6 +241,22 @@ def serve(settings: Settings, hooks: ServeHooks | None = None) -> int:
             store.close()
 
 
+def _telemetry(parts: _Parts, store: Store) -> Telemetry:
+    """Make the service's own metrics, what is known of the budget included."""
+    telemetry = Telemetry(version(), parts.catalog_sha256)
+
+    def raised() -> float:
+        try:
+            return float(store.count_raised(parts.clock.now() - MONTH_S))
+        except StoreError:
+            return math.nan  # a scrape must not fail for it
+
+    telemetry.watch_raised(raised)
+    if (made := parts.calibration) is not None:
+        telemetry.calibrated(made.catalog_sha256, made.budget_per_month, made.expected.per_month)
+    return telemetry
+
+
 def _run(
     settings: Settings,
     hooks: ServeHooks,
@@ -239,11 +271,15 @@ def _run(
         parts.open_source,
         parts.pipeline,
         store,
-        Telemetry(version(), parts.catalog_sha256),
+        _telemetry(parts, store),
         parts.clock,
         begin=parts.begin,
         snapshot_s=settings.store.snapshot_s,
-        hooks=ServiceHooks(PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s), hooks.published),
+        hooks=ServiceHooks(
+            PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s),
+            hooks.published,
+            partial(explain, parts.pipeline),
+        ),
     )
     loop = Loop(
         service,

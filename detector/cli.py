@@ -19,11 +19,17 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from detector.app import serve as run_service
+from detector.calibration.chosen import choose
+from detector.cli_calibrate import calibrate_command
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
+from detector.cli_explain import explain
+from detector.cli_offenders import offenders
 from detector.cli_suspects import suspects
+from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
+from detector.outcome import Incident
 from detector.pipeline import IDENTITY_METRICS
 from detector.record import CaseDetails
 from detector.record import record as write_recording
@@ -38,8 +44,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(catalog_app, name="catalog")
+app.command("calibrate")(calibrate_command)
 app.command()(demo)
 app.command()(evaluate)
+app.command()(explain)
+app.command()(offenders)
 app.command()(suspects)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
@@ -73,6 +82,7 @@ def replay(
     """Run recorded incidents through the same code as the live service."""
     settings = load_settings(config)
     chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
+    thresholds = choose(settings, chosen).thresholds
     console = Console(stderr=str(json_file) == "-")  # then standard output is the lines and nothing else
     results: list[Replayed] = []
     failed: list[str] = []
@@ -90,6 +100,7 @@ def replay(
                     placement=settings.placement,
                     pools=settings.pools,
                     use_pool=use_pool,
+                    thresholds=thresholds,
                     progress=advance,
                 )
                 results.append(replayed)
@@ -143,6 +154,9 @@ def _print_replayed(console: Console, result: Replayed) -> None:
                 )
             )
         console.print(table)
+        for flag in result.flags:
+            for line in _diagnosis(flag):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
     for event in result.group_events:
         until = _utc(event.ended_at)
         console.print(
@@ -158,6 +172,12 @@ def _print_replayed(console: Console, result: Replayed) -> None:
     if result.undetermined:
         text = ", ".join(f"{reason}: {count}" for reason, count in sorted(result.undetermined.items()))
         console.print(f"{result.case}: undetermined node-evaluations: {text}", markup=False, highlight=False)
+
+
+def _diagnosis(flag: Incident) -> list[str]:
+    if flag.diagnosis is None:
+        return []
+    return [f"{flag.node}:", *diagnosis_lines(flag.diagnosis.plain())]
 
 
 def _plain(text: str) -> str:
@@ -179,9 +199,13 @@ def check_config(config: ConfigOption = None) -> None:
     """Validate settings and catalog, and print what is in effect (without secrets)."""
     settings = load_settings(config)
     catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
+    made = choose(settings, catalog).calibration
     console = Console()
     console.print_json(json.dumps(settings.describe(), default=str))
     console.print(f"catalog {catalog.path}: {len(catalog.specs)} metrics, sha256 {catalog.sha256[:12]}")
+    if made is not None:
+        armed = sum(entry.armed for entry in made.signals)
+        console.print(f"calibration {settings.calibration.path}: {armed} signals armed")
 
 
 @app.command()

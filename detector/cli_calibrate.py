@@ -46,6 +46,9 @@ def calibrate_command(
     nodes: Annotated[
         int | None, typer.Option(min=1, help="Size of the cluster (else the most nodes seen at once).")
     ] = None,
+    floor: Annotated[
+        float, typer.Option(min=0.5, max=1.0, help="Thresholds may go down to this share of the shipped one.")
+    ] = 1.0,
     trust_labels: Annotated[
         bool, typer.Option(help="All faults of the recordings are labelled: leave out nothing else.")
     ] = False,
@@ -64,7 +67,9 @@ def calibrate_command(
     stretches = [recorded(case) for case in cases] if cases else [_live(settings, url, hours)]
     rules = Rules(chosen, settings.detection, settings.identity, settings.placement, settings.pools)
     with _bar(Console(stderr=True)) as advance:
-        made = calibrate(stretches, rules, wanted, n_nodes=nodes, trusted=trust_labels, progress=advance)
+        made = calibrate(
+            stretches, rules, wanted, n_nodes=nodes, floor=floor, trusted=trust_labels, progress=advance
+        )
     save(made, out)
     for line in lines(made):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
@@ -92,6 +97,7 @@ def lines(made: Calibration) -> list[str]:
     h, node, expected = made.history, made.node, made.expected
     armed = [e for e in made.signals if e.armed]
     raised = sorted((e for e in armed if e.threshold > made.z_threshold), key=lambda e: -e.threshold)
+    n_lowered = sum(e.threshold < made.z_threshold for e in armed)
     found = [
         f"history: {_utc(h.start)} to {_utc(h.end)}, {h.node_days:.1f} healthy node-days "
         f"of {h.n_nodes} nodes ({h.cluster_months:.2f} cluster-months)",
@@ -107,7 +113,7 @@ def lines(made: Calibration) -> list[str]:
             )
     if len(h.left_out) > SHOWN:
         found.append(f"and {len(h.left_out) - SHOWN} more times left out: see the file")
-    found.append(f"signals: {len(armed)} armed, {len(raised)} of them with a raised threshold")
+    found.append(f"signals: {len(armed)} armed, {len(raised)} of them raised, {n_lowered} lowered")
     for e in raised[:SHOWN]:
         low, high = e.interval
         role = f" [{e.role}]" if e.role else ""

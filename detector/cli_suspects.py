@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-import urllib3
 from rich.console import Console
 
+from detector.cli_ask import SERVICE, ask
+from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 
 FOUND, UNJUDGED = 1, 3
 SHOWN = 6
-MAX_BYTES = 32 << 20
 
 
 def suspects(
-    url: Annotated[str, typer.Option(help="Address of the service.")] = "http://127.0.0.1:8080",
+    url: Annotated[str, typer.Option(help="Address of the service.")] = SERVICE,
     evidence: Annotated[int, typer.Option(min=0, max=50, help="Pieces of evidence per node.")] = SHOWN,
 ) -> None:
     """Ask a running service who is suspect, and why; exit code 1 when somebody is."""
@@ -57,6 +57,7 @@ def lines(answer: dict[str, Any], n_evidence: int) -> list[str]:
         since = f"since {_utc(one['since'])}"
         score = "without data now" if one["score"] is None else f"score {one['score']:.1f}, threshold 1"
         found.append(f"SUSPECT {one['node']}{part}: {since}, {score}")
+        found.extend(diagnosis_lines(one.get("diagnosis")))
         for item in one["evidence"][:n_evidence]:
             where = f" [{item['part']}]" if item["part"] else ""
             found.append(f"  {item['metric']}{where}: {item['reason']}")
@@ -72,17 +73,11 @@ def _utc(at: float) -> str:
 
 def _ask(url: str) -> dict[str, Any] | None:
     """Return the answer, None before the first evaluation."""
-    timeout = urllib3.Timeout(connect=5.0, read=10.0)
-    try:
-        with urllib3.PoolManager(retries=False, timeout=timeout) as pool:
-            response = pool.request("GET", url, preload_content=False)
-            body = response.read(MAX_BYTES)
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise OddnodeError(f"{url}: no answer: {error}") from None
-    if response.status == 503:
+    status, body = ask(url)
+    if status == 503:
         return None
-    if response.status != 200:
-        raise OddnodeError(f"{url}: answered {response.status}; is it an Oddnode service?")
+    if status != 200:
+        raise OddnodeError(f"{url}: answered {status}; is it an Oddnode service?")
     try:
         answer = json.loads(body)
         answer["suspects"], answer["n_nodes"], answer["undetermined"], answer["at"]

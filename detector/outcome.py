@@ -108,6 +108,8 @@ class Diagnosis:
         Why, in one sentence.
     part
         Part that the class points to, empty for the node as a whole.
+    weight
+        How much evidence speaks for the class, on the scale of the node threshold.
     """
 
     fault_class: str
@@ -120,6 +122,7 @@ class Diagnosis:
     role: str = ""
     role_reason: str = ""
     part: str = ""
+    weight: float = 0.0
 
     def plain(self) -> dict[str, object]:
         """Return what is shown of it: the same keys in all outputs."""

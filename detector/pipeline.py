@@ -21,6 +21,7 @@ from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
 from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, node_scores
 from detector.core.memory import Memory
+from detector.core.naming import NamingNotes
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
 from detector.core.shift_layer import ShiftLayer, together
@@ -100,6 +101,7 @@ class Pipeline:
         self.twins = Twins()
         self.shifts = ShiftLayer(self.n_window)
         self.completeness = Completeness()
+        self.naming = NamingNotes(self.interner, self.identity, self.placer)
         self.window = Window(5 * self.n_window)
         self.open: dict[str, Incident] = {}
         self.pools: Pools | None = None
@@ -140,8 +142,8 @@ class Pipeline:
         layout, pools = self._arrange()
         stats = row_stats(cells.value, layout, self._floors, self.memory.rows, min_peers=p.min_peers, dt=dt)
         z = scores(cells.value, stats, layout)
-        z[self.memory.weights.weight == 0] = np.nan
-        z[pools.in_grace[self.interner.cell_node]] = np.nan
+        np.putmask(z, self.memory.weights.weight == 0, np.nan)
+        np.putmask(z, pools.in_grace.take(self.interner.cell_node), np.nan)
         self.window.add(at, cells.value, stats, layout)
         threshold = self.cell_thresholds.of_cells(index.signals, index.cell_signal)
         deviation = one_sided(self.memory.habit.excess(z), self.memory.weights.sign)
@@ -172,7 +174,7 @@ class Pipeline:
             dt=dt,
         )
         active, common = active.and_also(shifted), together(common, shared)
-        active = independent(active, self.shifts.shift.short.middle, index, layout, len(self._targets))
+        active = independent(active, self.shifts.shift.short.middle, index, layout)
         sizes = (len(self._targets), self.thresholds.node)
         fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
         self.last_at = at
@@ -245,7 +247,8 @@ class Pipeline:
         busy = np.array([s.spec.activity and not s.per_node for s in index.signals], dtype=bool)
         load = np.full(n_nodes, np.nan)
         if busy.any():
-            told = np.flatnonzero(busy[index.cell_signal] & np.isfinite(cells.value))
+            told = np.flatnonzero(busy.take(index.cell_signal))
+            told = told[np.isfinite(cells.value[told])]
             count = np.bincount(index.cell_node[told], minlength=n_nodes)
             total = np.bincount(index.cell_node[told], weights=cells.value[told], minlength=n_nodes)
             load = np.where(count > 0, total / np.maximum(count, 1), np.nan)
@@ -275,7 +278,7 @@ class Pipeline:
         """Learn habits, but nothing from nodes under suspicion and nothing from young deviations."""
         index = self.interner
         standing = deviating & (at - self.memory.clock.since > STANDING_S)
-        skip = (deviating & ~standing) | self._under_suspicion()[index.cell_node]
+        skip = (deviating & ~standing) | self._under_suspicion().take(index.cell_node)
         self.memory.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
 
     def _step_direct(self, layout: Layout, cells: CellValues, at: float, dt: float) -> FloatArray:
@@ -332,8 +335,7 @@ class Pipeline:
         guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():
             decided[nodes[fresh_suspects[nodes]]] = False
-        m = self.memory
-        teller = Teller(index, m.clock, m.direct, self.window, self.n_window, m.rows.centre)
+        teller = Teller(index, self.memory.clock, self.memory.direct, self.window, self.n_window)
         gone = ev.absence.silent & forgotten
         if judge:
             # What is missing from a partial answer may be the evidence: it never clears anything.
@@ -346,7 +348,9 @@ class Pipeline:
             incidents, transitions, told = list(self.open.values()), [], {}
         shared = conclusion.common_by_name(ev.common, guarded, index, ev.pools)
         sizes = {ev.pools.names[k]: int((ev.pools.pool_of == k).sum()) for k in range(len(ev.pools.names))}
-        events = self.events.step(shared, ev.at, sizes)
+        events = self.events.step(
+            shared, ev.at, sizes, lambda pool: conclusion.cause_of(pool, shared, ev, teller)
+        )
         outcome = Outcome(
             at=ev.at,
             verdicts=conclusion.verdicts(ev, index, self.open, told, reasons),
@@ -373,16 +377,16 @@ class Pipeline:
 
     def _judgeable(self, ev: Evaluation) -> tuple[BoolArray, dict[int, str], BoolArray]:
         """Tell which nodes have data, why others are undetermined, and of which nothing is expected."""
-        index, n_nodes = self.interner, len(self.interner.nodes)
+        index = self.interner
         expected = self.memory.presence.expected(ev.at, FORGET_S)
-        had = np.bincount(index.cell_node[expected], minlength=n_nodes)
-        here = np.bincount(index.cell_node[expected & ev.cells.fresh], minlength=n_nodes)
-        reporting = np.bincount(index.cell_node[ev.cells.fresh], minlength=n_nodes) > 0
+        had = index.count_by_node(expected)
+        here = index.count_by_node(expected & ev.cells.fresh)
+        reporting = index.count_by_node(ev.cells.fresh) > 0
         known = np.asarray((here >= KNOWN_SHARE * had) & reporting)
         for item in ev.absence.absent:
             known[item.node] = True
         warm = (self.memory.habit.n_seen >= WARM_UP_SAMPLES) & (self.memory.weights.weight > 0)
-        learnt = np.bincount(index.cell_node[warm], minlength=n_nodes) > 0
+        learnt = index.count_by_node(warm) > 0
         sizes = np.bincount(ev.pools.pool_of[ev.pools.pool_of >= 0], minlength=len(ev.pools.names))
         reasons: dict[int, str] = {}
         for node in np.flatnonzero(index.inhabited).tolist():
@@ -407,8 +411,7 @@ class Pipeline:
                 self.memory.presence, self.memory.series, self.interner, ev.cells.fresh, at, p, FORGET_S
             )
         found += habit_findings(self.memory.habit, self.interner, self.memory.weights.weight, at)
-        found += [DataQuality("identity_conflict", "", at, str(c)) for c in self.identity.conflicts()]
-        found.extend(DataQuality("part_changed", "", at, note) for note in self.placer.notes())
+        found += self.naming.findings(at)
         found.extend(DataQuality("source", "", at, note) for note in batch.notes)
         found.extend(DataQuality("calibration", "", at, note) for note in self.thresholds.notes)
         return found

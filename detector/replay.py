@@ -83,6 +83,7 @@ def _flag(incident: Incident) -> dict[str, Any]:
         "score": incident.peak_score,
         "since": incident.active_at,
         "reason": incident.reason,
+        "diagnosis": None if incident.diagnosis is None else incident.diagnosis.plain(),
         "evidence": [_evidence(item) for item in incident.evidence],
     }
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from detector.core.views import GroupSummary, SeriesView
 from detector.errors import SourceError, StoreError
+from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.service_clock import Clock
 from detector.service_contracts import PipelineLike, ServiceHooks
@@ -134,10 +136,20 @@ class Service:
 
     def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
         """Return signals of a node; waits a moment for an evaluation under way."""
+        with self._between_evaluations():
+            return self._pipeline.series_view(node, metric, part, limit)
+
+    def explain(self, node: str, n_signals: int) -> Explanation | None:
+        """Tell why a node is or is not named now; waits a moment for an evaluation under way."""
+        with self._between_evaluations():
+            return self._hooks.explain(node, n_signals) if self._hooks.explain is not None else None
+
+    @contextmanager
+    def _between_evaluations(self) -> Iterator[None]:
         if not self._pipeline_lock.acquire(timeout=SERIES_WAIT_S):
             raise BusyError("an evaluation is under way: ask again in a moment")
         try:
-            return self._pipeline.series_view(node, metric, part, limit)
+            yield
         finally:
             self._pipeline_lock.release()
 

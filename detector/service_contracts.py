@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from detector.core.views import GroupSummary, SeriesView
+from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.service_fetch import Fetcher
 from detector.source.base import Batch, Interner
@@ -49,7 +50,11 @@ class ServiceHooks:
         (asks for pools); a `SourceError` is logged and counted, and the tick goes on.
     published
         Called with every judged outcome after it was published.
+    explain
+        Called with a node's name and a number of signals between two evaluations; tells why the node is or
+        is not named, None when it is not known.
     """
 
     before_evaluation: Callable[[Fetcher, float], None] | None = None
     published: Callable[[Outcome], None] | None = None
+    explain: Callable[[str, int], Explanation | None] | None = None

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from detector.core.views import GroupSummary, SeriesView
 from detector.errors import OddnodeError
+from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.store_read import StoreReader
 
@@ -75,6 +76,15 @@ class ServiceView(Protocol):
 
     def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
         """Return signals of a node against their peers; empty when unknown.
+
+        Raises
+        ------
+        BusyError
+            When an evaluation holds the data for too long.
+        """
+
+    def explain(self, node: str, n_signals: int) -> Explanation | None:
+        """Tell why a node is or is not named by the newest evaluation; None when it is not known.
 
         Raises
         ------

@@ -70,6 +70,15 @@ class GrowingArray:
         self._data[self._n] = value
         self._n += 1
 
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, i: int) -> int:
+        return self._data[i]  # type: ignore[no-any-return]
+
+    def __setitem__(self, i: int, value: float) -> None:
+        self._data[i] = value
+
     @property
     def view(self) -> NDArray[np.int32]:
         """Filled part, shape (n,); not a copy."""
@@ -107,6 +116,7 @@ class SeriesIndex:
         self.nodes: list[str] = []
         self.signals: list[Signal] = []
         self.parts: list[str] = []
+        self._has_parts: dict[str, bool] = {}
         self._node_ids: dict[str, int] = {}
         self._signal_ids: dict[tuple[str, str, bool], int] = {}
         self._part_ids: dict[str, int] = {}
@@ -175,6 +185,10 @@ class SeriesIndex:
             self._inhabited = (self.version, counts > 0)
         return self._inhabited[1]
 
+    def count_by_node(self, cells: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Count the chosen cells of each node, shape (n_nodes,)."""
+        return np.bincount(self.cell_node.take(np.flatnonzero(cells)), minlength=len(self.nodes))
+
     def labels_of(self, series: int) -> dict[str, str]:
         """Label set of a series, parsed anew (for evidence, never per tick)."""
         return _decode(self.keys[series])
@@ -187,7 +201,7 @@ class SeriesIndex:
     @property
     def n_cells(self) -> int:
         """Number of cells, node means included."""
-        return len(self._cell_signal.view)
+        return len(self._cell_signal)
 
     @property
     def series_component(self) -> NDArray[np.int32]:
@@ -258,7 +272,7 @@ class SeriesIndex:
 
     def _place(self, series: int, spec: MetricSpec, placed: Placement) -> None:
         only_node_mean = spec.compare == ("node",) and placed.part != ""
-        by_part = bool(spec.part) and not set(spec.part) <= set(spec.role) and not only_node_mean
+        by_part = not only_node_mean and self._splits_parts(spec)
         part, component_key = (
             ("", f"{placed.part}\x00{placed.component}")
             if only_node_mean
@@ -271,21 +285,29 @@ class SeriesIndex:
         reduce_code = REDUCE_MEAN if only_node_mean else _REDUCE[spec.reduce]
         signal = self._signal(spec, placed.role, by_part, per_node=False)
         cell = self._cell(signal, node, part_id, reduce_code, series)
-        if by_part and "node" in spec.compare and self._cell_mean_of.view[cell] < 0:
+        if by_part and "node" in spec.compare and self._cell_mean_of[cell] < 0:
             mean_signal = self._signal(spec, placed.role, False, per_node=True)
-            self._cell_mean_of.view[cell] = self._cell(mean_signal, node, 0, REDUCE_MEAN, -1)
+            self._cell_mean_of[cell] = self._cell(mean_signal, node, 0, REDUCE_MEAN, -1)
         if reduce_code == REDUCE_LAST:
             component_key = ""
         component = self._component_ids.get((cell, component_key))
         if component is None:
-            component = len(self._component_cell.view)
+            component = len(self._component_cell)
             self._component_ids[(cell, component_key)] = component
             self._component_cell.append(cell)
             self._component_copies.append(0)
-            self._cell_components.view[cell] += 1
-        self._component_copies.view[component] += 1
-        self._series_component.view[series] = component
+            self._cell_components[cell] += 1
+        self._component_copies[component] += 1
+        self._series_component[series] = component
         self.version += 1
+
+    def _splits_parts(self, spec: MetricSpec) -> bool:
+        """Tell whether a metric has members of their own for a node's parts, not only roles."""
+        found = self._has_parts.get(spec.name)
+        if found is None:
+            found = bool(spec.part) and not set(spec.part) <= set(spec.role)
+            self._has_parts[spec.name] = found
+        return found
 
     def _signal(self, spec: MetricSpec, role: str, by_part: bool, *, per_node: bool) -> int:
         key = (spec.name, role, per_node)
@@ -300,7 +322,7 @@ class SeriesIndex:
         key = (signal, node, part)
         cell = self._cell_ids.get(key)
         if cell is None:
-            cell = len(self._cell_signal.view)
+            cell = len(self._cell_signal)
             self._cell_ids[key] = cell
             self._cell_signal.append(signal)
             self._cell_node.append(node)
@@ -338,10 +360,10 @@ class SeriesIndex:
         self.version += 1
 
     def _place_nowhere(self, series: int) -> None:
-        component = len(self._component_cell.view)
+        component = len(self._component_cell)
         self._component_cell.append(-1)
         self._component_copies.append(1)
-        self._series_component.view[series] = component
+        self._series_component[series] = component
 
     @staticmethod
     def _number(ids: dict[str, int], names: list[str], name: str) -> int:

@@ -44,7 +44,8 @@ class PartClasses:
         dividing = np.array([s.spec.divides and not s.per_node for s in index.signals], dtype=bool)
         if not dividing.any():
             return self.classes
-        cells = np.flatnonzero(dividing[index.cell_signal] & np.isfinite(value))
+        cells = np.flatnonzero(dividing.take(index.cell_signal))
+        cells = cells[np.isfinite(value[cells])]
         found = np.zeros(len(index.parts), dtype=np.int64)
         found[: len(self.classes)] = self.classes
         parts = index.cell_part[cells]

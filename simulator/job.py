@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from simulator.config import ClusterConfig
-from simulator.layout import Layout
+from simulator.layout import Layout, layout_of
 from simulator.mods import Floats, Mods
 
 LOADING_S = 120.0
@@ -219,3 +219,9 @@ def _writers(config: ClusterConfig, layout: Layout, index: int) -> Floats:
     else:
         found[members[: max(1, len(members) // WRITERS)]] = 1.0
     return found
+
+
+def checkpoint_writers(config: ClusterConfig) -> tuple[str, ...]:
+    """Return the nodes of the first job that write its checkpoints."""
+    found = np.flatnonzero(_writers(config, layout_of(config), 0))
+    return tuple(config.node_name(int(node)) for node in found)

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 from simulator.benign import benign_between
 from simulator.cluster import Cluster
+from simulator.faults import OF_EXPORTERS
 from simulator.mods import Floats
 
 Int64s = NDArray[np.int64]
@@ -158,9 +159,9 @@ def _truth(cluster: Cluster, start: float, end: float) -> dict[str, Any]:
         for e in cluster.events
     ]
     events += [
-        {"kind": f"{f.kind} {f.part}".strip(), "nodes": [f.node], "onset": f.onset, "end": min(f.end, end)}
+        {"kind": f"{f.kind} {f.part}", "nodes": [f.node], "onset": f.onset, "end": min(f.end, end)}
         for f in cluster.faults
-        if not f.is_node_fault
+        if f.kind == "exporter_down"
     ]
     masked = [f for f in cluster.faults if f.kind == "maintenance"]
     return {
@@ -180,10 +181,19 @@ def _truth(cluster: Cluster, start: float, end: float) -> dict[str, Any]:
         ],
         "group_events": events,
         "masked": [{"node": f.node, "onset": f.onset, "end": min(f.end, end)} for f in masked],
-        "benign": [
-            {"node": config.node_name(b.node), "kind": b.kind, "onset": round(b.onset), "end": round(b.end)}
-            for b in sorted(benign_between(config, cluster.seed, start, end), key=lambda b: b.onset)
-        ]
-        if config.benign_per_node_hour > 0
-        else [],
+        "benign": _benign(cluster, start, end),
     }
+
+
+def _benign(cluster: Cluster, start: float, end: float) -> list[dict[str, Any]]:
+    config = cluster.config
+    bursts = benign_between(config, cluster.seed, start, end) if config.benign_per_node_hour > 0 else ()
+    found = [
+        {"node": config.node_name(b.node), "kind": b.kind, "onset": round(b.onset), "end": round(b.end)}
+        for b in sorted(bursts, key=lambda b: b.onset)
+    ]
+    return found + [
+        {"node": f.node, "kind": f"{f.kind} {f.part}", "onset": f.onset, "end": min(f.end, end)}
+        for f in cluster.faults
+        if f.kind in OF_EXPORTERS
+    ]

@@ -13,8 +13,11 @@ from fastapi.testclient import TestClient
 
 from api import examples, schemas
 from api.app import create_app
+from api.examples_explain import EXPLAIN
+from api.explain import ExplainOut
 from detector.core.views import GroupSummary, SeriesView
 from detector.errors import StoreError
+from detector.explanation import Explanation
 from detector.outcome import DataQuality, GroupEvent, Outcome, Status, Verdict
 from detector.service_view import BusyError, Latest, Readiness
 from detector.store import Store
@@ -31,6 +34,7 @@ class FakeView:
     reasons: tuple[str, ...] = ()
     views: list[SeriesView] = field(default_factory=list)
     is_busy: bool = False
+    explained: dict[str, Explanation] = field(default_factory=dict)
 
     def latest(self) -> Latest | None:
         return self.now_latest
@@ -45,6 +49,11 @@ class FakeView:
         if self.is_busy:
             raise BusyError("an evaluation is under way: ask again in a moment")
         return [v for v in self.views if v.node == node and v.metric == metric][:limit]
+
+    def explain(self, node: str, n_signals: int) -> Explanation | None:
+        if self.is_busy:
+            raise BusyError("an evaluation is under way: ask again in a moment")
+        return self.explained.get(node)
 
     def metrics_text(self) -> bytes:
         return b"oddnode_ticks_total 1.0\n"
@@ -284,6 +293,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
     assert {path for path, _ in operations} == {
         "/", "/healthz", "/readyz", "/metrics", "/v1/suspects", "/v1/incidents",
         "/v1/incidents/{incident_id}", "/v1/nodes", "/v1/nodes/{node}", "/v1/groups", "/v1/series",
+        "/v1/explain", "/v1/offenders",
     }  # fmt: skip
     for path, operation in operations:
         assert operation["summary"], path
@@ -298,7 +308,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
             assert operation["responses"]["422"]["content"]["application/json"]["schema"] == {
                 "$ref": "#/components/schemas/ErrorOut"
             }
-        if "{" in path or path == "/v1/series":
+        if "{" in path or path in ("/v1/series", "/v1/explain"):
             assert "404" in operation["responses"], path
         for parameter in operation.get("parameters", []):
             if parameter["name"] not in ("incident_id", "node"):
@@ -316,6 +326,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
         (examples.NODE, schemas.NodeDetailOut),
         (examples.GROUPS, schemas.GroupsOut),
         (examples.SERIES, schemas.SeriesOut),
+        (EXPLAIN, ExplainOut),
         (examples.HEALTH, schemas.HealthOut),
         (examples.READY, schemas.ReadyOut),
         (examples.NOT_READY, schemas.ReadyOut),

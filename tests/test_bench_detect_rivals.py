@@ -104,7 +104,7 @@ SETTINGS: list[tuple[Rival, tuple[object, ...], int]] = [
     (NAMED["PromQL ratio to the median"], ("all", 1.5, 600.0), 49),
     (NAMED["under half or over 4 times the median, 10 min"], ("all", 0.5), 49),
     (OneDimensional(), ("all", 0.8), 37),
-    (OwnHistory(), ("all", 10.0, 0.05), 47),
+    (OwnHistory(), ("all", 10.0, "larger", 0.05), 47),
     (KnownSpread(), ("all", 10.0), 37),
     # looked at every two minutes: three of twenty samples, at the first look after the third
     (DatadogMad(), ("all", 10.0, 0.1, False), 31),
@@ -191,7 +191,7 @@ class TestOutlierMonitors:
 class TestHistory:
     def test_an_old_habit_is_no_alarm_and_a_change_of_it_is(self) -> None:
         habit = one_metric(np.full(N_TICKS, 30.0))
-        rival, setting = OwnHistory(), ("all", 10.0, 0.001)
+        rival, setting = OwnHistory(), ("all", 10.0, "own", 0.001)
         assert not rival.flags(habit, rival.prepare(habit), setting)
         habit.values[45:, ODD] -= 30.0
         flags = rival.flags(habit, rival.prepare(habit), setting)
@@ -247,6 +247,8 @@ class TestMinder:
         "rival", [r for r in all_rivals() if isinstance(r, Minder)], ids=lambda r: r.name
     )
     def test_learns_and_names_the_node(self, rival: Minder) -> None:
+        if isinstance(rival, rivals_torch.MinderLstmVae):
+            rival.epochs = 40
         rival.learn(lessons_of(train_pairs()))
         assert rival.order == ("node_load1 ",)
         faulty = one_metric(step(50.0), seed=9)
@@ -261,7 +263,17 @@ class TestMinder:
 
     def test_published_order_names_what_there_is(self) -> None:
         pairs = [(one_metric(metric="DCGM_FI_DEV_POWER_USAGE"), a_recording())]
-        assert lessons_of(pairs).published_order == ("DCGM_FI_DEV_POWER_USAGE ",)
+        assert lessons_of(pairs).orders["published"] == ("DCGM_FI_DEV_POWER_USAGE ",)
+
+    def test_without_faults_the_order_is_that_of_names(self) -> None:
+        pairs = [(one_metric(metric=name), a_recording()) for name in ("b", "a")]
+        assert lessons_of(pairs).orders["tree"] == ("a ", "b ")
+
+    def test_the_tree_prefers_the_kinds_of_metrics_that_the_original_was_given(self) -> None:
+        told, other = train_pairs()[0], (one_metric(metric="DCGM_FI_DEV_GPU_UTIL"), a_recording())
+        orders = lessons_of([told, other]).orders
+        assert "node_load1 " not in orders["tree"]
+        assert orders["tree of all"][0] == "node_load1 "
 
     def test_the_first_signal_decides(self) -> None:
         rival = MinderPca()

@@ -33,6 +33,33 @@ def test_lines_of_a_suspect_name_node_part_and_evidence():
     assert "without data now" in lines({**EMPTY, "suspects": [{**one, "score": None}]}, 0)[1]
 
 
+def test_lines_of_a_suspect_tell_its_diagnosis():
+    diagnosis = {
+        "class": "nvlink",
+        "title": "NVLink of one GPU",
+        "part": "gpu 3",
+        "confidence": "likely",
+        "reasons": ["XID 149 on gpu 3: a lost link"],
+        "order": "GPU moved 90 s before NFS",
+        "check": "reset it",
+        "also": ["PCIe link"],
+        "role": "culprit",
+        "role_reason": "differed 90 s before 3 other nodes that went where the pool went",
+    }
+    one = {"node": "a", "part": "gpu 3", "since": 1767225600.0, "score": 2.0, "evidence": []}
+    shown = lines({**EMPTY, "suspects": [{**one, "diagnosis": diagnosis}]}, 2)
+    assert shown[2:] == [
+        "  likely: NVLink of one GPU (gpu 3)",
+        "    because XID 149 on gpu 3: a lost link",
+        "    also possible: PCIe link",
+        "  order: GPU moved 90 s before NFS",
+        "  culprit: differed 90 s before 3 other nodes that went where the pool went",
+        "  check: reset it",
+    ]
+    without = lines({**EMPTY, "suspects": [{**one, "diagnosis": None}]}, 2)
+    assert without == lines({**EMPTY, "suspects": [one]}, 2)
+
+
 def test_what_is_no_service_is_said_in_one_sentence():
     result = CliRunner().invoke(app, ["suspects", "--url", "http://127.0.0.1:9"])
     assert isinstance(result.exception, OddnodeError)

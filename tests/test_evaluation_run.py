@@ -180,6 +180,18 @@ BAD = {
         "masked[0] names node 'ghost'",
     ),
     "contradiction": ({"healthy": True}, "is called healthy and has faults"),
+    "no_such_grade": (
+        {"faults": [{"node": "node3", "onset": ONSET, "end": END, "visible": "plain"}]},
+        "faults[0].visible must be one of faint, visible, not 'plain'",
+    ),
+    "visible_too_early": (
+        {"faults": [{"node": "node3", "onset": ONSET, "end": END, "visible_at": ONSET - 1}]},
+        "faults[0].visible_at must not be before onset",
+    ),
+    "visible_never": (
+        {"faults": [{"node": "node3", "onset": ONSET, "end": END, "visible_at": "soon"}]},
+        "faults[0].visible_at must be a number, not 'soon'",
+    ),
     "no_pool": ({"pool": []}, "pool names no node"),
     "endless": ({"step_s": 1e-6}, "is too long"),
 }
@@ -216,6 +228,67 @@ def test_folders_that_hold_nothing_are_named(tmp_path: Path) -> None:
     assert "no labels" in reasons["unlabelled"]
     assert reasons["no_samples"].startswith("holds no series.jsonl.gz")
     assert reasons["absent"] == "no such folder"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\x00\xff\xfe", "incident.yaml"),
+        (b"{id: [", "incident.yaml: line"),
+        (b"- just\n- a list\n", "must be a mapping"),
+        (b"", "must be a mapping"),
+        (b"id: x\nnotes: " + b"y" * (9 << 20), "larger than"),
+    ],
+)
+def test_labels_that_cannot_be_read_are_named_and_the_rest_runs(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    write_case(tmp_path / "good")
+    (write_case(tmp_path / "bad") / "incident.yaml").write_bytes(content)
+    code, text = run([tmp_path], Told())
+    assert code == 2
+    assert "1 cases evaluated, 1 left out" in text
+    (left,) = find_cases([tmp_path]).left_out
+    assert reason in left.reason
+
+
+def test_grades_are_counted_and_told(tmp_path: Path) -> None:
+    label = {"node": "node3", "kind": "hot", "onset": ONSET, "end": END, "visible": "visible"}
+    label |= {"visible_at": ONSET + 30, "visible_in": "room_temperature_celsius"}
+    faint = {"node": "node4", "kind": "warm", "onset": ONSET, "end": END, "visible": "faint"}
+    write_case(tmp_path / "c" / "graded", faults=[label, faint])
+    files = {"json_file": tmp_path / "out.json", "html_file": tmp_path / "out.html"}
+    code, text = run([tmp_path / "c"], HIT, **files)
+    assert code == 0
+    assert "visible found" in text
+    document = json.loads(files["json_file"].read_text())
+    found = document["origins"][0]["all"]
+    assert (found["recall"]["k"], found["recall"]["n"]) == (1, 2)
+    assert (found["visible"]["k"], found["visible"]["n"]) == (1, 1)
+    assert found["visible_delay"]["median_s"] == 30.0
+    assert document["cases"][0]["faults"][1]["visible"] == "faint"
+    assert "visible 30 s after it in room_temperature_celsius" in files["html_file"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "found", "false"),
+    [
+        (tuple(Flag(node, START + 60.0) for node in NODES), 0, 8),
+        (tuple(Flag(node, ONSET + 60.0) for node in NODES), 1, 7),
+        ((), 0, 0),
+        ((Flag("node3", END + 601.0),), 0, 1),
+        ((Flag("node3", END + 599.0),), 1, 0),
+    ],
+    ids=["everyone, always", "everyone, at the onset", "no one", "late", "just in time"],
+)
+def test_broken_detectors_score_as_they_should(
+    tmp_path: Path, flags: tuple[Flag, ...], found: int, false: int
+) -> None:
+    write_case(tmp_path / "c" / "hot", end=END + 1200)
+    out = tmp_path / "out.json"
+    run([tmp_path / "c"], Told(flags), json_file=out)
+    (origin,) = json.loads(out.read_text())["origins"]
+    assert (origin["found"], origin["missed"], origin["false_alarms"]) == (found, 1 - found, false)
 
 
 def test_cases_named_twice_or_of_one_id_count_once(tmp_path: Path) -> None:

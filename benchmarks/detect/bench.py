@@ -1,7 +1,8 @@
 """Generate cases, run Oddnode and the rivals on each, choose the rivals' settings on the train split.
 
 A case is simulated once and seen by everybody; it exists in memory only, except that the aligned
-samples of the train split wait in a temporary folder while settings are chosen.
+samples of the train split wait in a temporary folder while settings are chosen. What does not change
+between runs is remembered, see `cache`; the numbers are the same without.
 """
 
 from __future__ import annotations
@@ -10,37 +11,69 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from benchmarks.detect.incidents import CaseSpec, cases, recording_of
-from benchmarks.detect.matrix import CaseMatrix, Collector
+from benchmarks.detect.cache import EVERYTHING, RIVALS, Cache, digest, sources
+from benchmarks.detect.incidents import CaseSpec, cases
+from benchmarks.detect.matrix import CaseMatrix
 from benchmarks.detect.rivals import all_rivals, not_run, train_all
-from benchmarks.detect.rivals_learnt import Minder
 from benchmarks.detect.rivals_rules import Rival, Setting
-from benchmarks.detect.simulated import SimulatedSource, Witness
+from benchmarks.detect.seen import ODDNODE, RULES, Reached, Seen, Variant, see, timed
 from detector.errors import OddnodeError
-from detector.evaluation.builtin import findings_of
-from detector.evaluation.model import Findings, Rules
+from detector.evaluation.model import Findings
 from detector.evaluation.runner import run_all
 from detector.evaluation.scoring import CaseScore, score_case
-from detector.pipeline import Pipeline
-from detector.replay import play
 from detector.source.incident_file import Recording
-from grouping.catalog import load_catalog
 
-ODDNODE = "Oddnode"
-RULES = Rules()
+__all__ = ["ODDNODE", "RULES", "CaseResult", "Outcome", "Plan", "Progress", "at_edge", "bench",
+           "best_settings", "chosen_cases"]  # fmt: skip
+
 Progress = Callable[[str, int, int], None]
+Counts = Mapping[tuple[str, Setting], tuple[int, int, int]]
+
+MOST_CASES = 100_000
+FAILURES = (OddnodeError, OSError, MemoryError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One case after Oddnode saw it."""
+class Plan:
+    """What is run.
 
-    recording: Recording
-    n_hidden: int
-    findings: Findings
-    matrix: CaseMatrix
+    Parameters
+    ----------
+    n_cases
+        Cases of each split; ``train`` is needed for rivals because settings are chosen on it.
+    seed
+        See `incidents.cases`.
+    kinds
+        Only cases with a fault of these kinds; None for all, with those without faults.
+    rivals
+        False for Oddnode alone.
+    variants
+        Of Oddnode, the first is the one that misses and false alarms are told of.
+    n_jobs
+        Processes; results do not depend on it.
+    cache
+        Where results are kept.
+    """
+
+    n_cases: Mapping[str, int]
+    seed: int = 0
+    kinds: frozenset[str] | None = None
+    rivals: bool = True
+    variants: tuple[Variant, ...] = (Variant(),)
+    n_jobs: int = 2
+    cache: Cache = field(default_factory=Cache)
+
+    def __post_init__(self) -> None:
+        """Refuse what would give numbers that mean nothing."""
+        if self.rivals and self.n_cases.get("train", 0) < 1:
+            raise ValueError("the rivals' settings are chosen on the train split: it needs at least one case")
+        names = [variant.name for variant in self.variants]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("at least one variant is needed, each named once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +86,17 @@ class CaseResult:
         Faults that left no trace, which count neither way.
     scores
         By name of detector.
+    reached
+        How near the faulty nodes came to being called by the first variant.
+    seconds
+        CPU seconds by phase when it was computed.
     """
 
     case: str
     n_hidden: int
     scores: Mapping[str, CaseScore]
+    reached: tuple[Reached, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,68 +127,151 @@ class Outcome:
     not_run: Mapping[str, str] = field(default_factory=dict)
 
 
-def see(case: CaseSpec) -> Seen:
-    """Simulate a case while Oddnode replays it."""
-    witness = Witness(case) if case.node_faults else None
-    source = SimulatedSource(case.cluster(), witness.rows if witness else None)
-    pipeline = Pipeline(load_catalog())
-    collector = Collector(pipeline)
-    replayed = play(recording_of(case), source, pipeline, watch=collector)
-    visible = witness.visible(source.kept) if witness else ()
-    recording = recording_of(case, visible)
-    return Seen(recording, visible.count(False), findings_of(replayed), collector.matrix(recording))
+def chosen_cases(split: str, n: int, seed: int = 0, kinds: frozenset[str] | None = None) -> list[CaseSpec]:
+    """Return the first cases of a split, or the first with a fault of some kinds.
+
+    Raises
+    ------
+    ValueError
+        When the first 100,000 cases hold too few of these kinds, or see `incidents.cases`.
+    """
+    if kinds is None:
+        return list(cases(split, n, seed))
+    found = (
+        case for case in cases(split, MOST_CASES, seed) if any(f.kind in kinds for f in case.node_faults)
+    )
+    chosen = list(islice(found, n))
+    if len(chosen) < n:
+        raise ValueError(f"no {n} cases of the kinds {', '.join(sorted(kinds))}")
+    return chosen
 
 
-def _see_to_file(task: tuple[CaseSpec, str]) -> Path | str:
-    case, folder = task
-    file = Path(folder) / f"{case.id}.pickle"
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A train case: what Oddnode said, and where the samples for rivals are."""
+
+    case: CaseSpec
+    seen: Seen
+    file: Path
+
+    def matrix(self) -> CaseMatrix:
+        """Return the samples; they are made again when the file is not there."""
+        if not self.file.exists():
+            matrix = see(self.case)[1]
+            assert matrix is not None
+            _write(self.file, matrix)
+        with self.file.open("rb") as stored:
+            found = pickle.load(stored)
+        assert isinstance(found, CaseMatrix)
+        return found
+
+
+def _write(file: Path, matrix: CaseMatrix) -> None:
+    part = file.with_suffix(".part")
+    with part.open("wb") as out:
+        pickle.dump(matrix, out, protocol=5)
+    part.replace(file)
+
+
+def _see_to_file(task: tuple[CaseSpec, Path, Plan]) -> _Stored | str:
+    case, folder, plan = task
+    file = folder / f"{case.id}.pickle"
+    key = digest("seen", case, plan.variants, sources(EVERYTHING))
     try:
-        with file.open("wb") as out:
-            pickle.dump(see(case), out, protocol=5)
-    except (OddnodeError, OSError, MemoryError, ValueError) as error:
+        seen = plan.cache.find(key)
+        if seen is None:
+            seen, matrix = see(case, plan.variants, cache=plan.cache)
+            assert matrix is not None
+            _write(file, matrix)
+            plan.cache.keep(key, seen)
+    except FAILURES as error:
         return f"{case.id}: {error}"
-    return file
+    return _Stored(case, seen, file)
 
 
-def _load(file: Path) -> Seen:
-    with file.open("rb") as stored:
-        seen = pickle.load(stored)
-    assert isinstance(seen, Seen)
-    return seen
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """The rivals after training, with a key that says what they learnt from."""
+
+    rivals: tuple[Rival, ...]
+    learnt: str
+
+    def key(self, rival: Rival) -> str:
+        """Return what a rival's answers depend on beside case and setting."""
+        learns = hasattr(rival, "train") or hasattr(rival, "learn")
+        return digest(rival.name, self.learnt if learns else "", sources(RIVALS), RULES)
 
 
-def _try_all(task: tuple[Path, tuple[Rival, ...]]) -> dict[tuple[str, Setting], tuple[int, int, int]] | str:
+def _try_all(task: tuple[_Stored, _Ready, Cache]) -> dict[tuple[str, Setting], tuple[int, int, int]] | str:
     """Count found faults, false alarms and misses of one train case for every setting."""
-    file, rivals = task
-    seen = _load(file)
-    counts = {}
-    for rival in rivals:
-        prepared = rival.prepare(seen.matrix)
-        for setting in rival.grid:
-            flags = rival.flags(seen.matrix, prepared, setting)
-            score = score_case(seen.recording, Findings(tuple(flags)), RULES)
-            found = sum(f.delay_s is not None for f in score.faults)
-            counts[rival.name, setting] = (found, len(score.false_alarms), len(score.faults) - found)
+    stored, ready, cache = task
+    counts: dict[tuple[str, Setting], tuple[int, int, int]] = {}
+    matrix: CaseMatrix | None = None
+    for rival in ready.rivals:
+        key = digest("grid", stored.seen.content, ready.key(rival), rival.grid)
+        found: dict[Setting, tuple[int, int, int]] | None = cache.find(key)
+        if found is None:
+            matrix = matrix or stored.matrix()
+            found = _grid_counts(rival, matrix, stored.seen.recording)
+            cache.keep(key, found)
+        counts.update({(rival.name, setting): numbers for setting, numbers in found.items()})
     return counts
 
 
-def _score_all(task: tuple[CaseSpec | Path, tuple[Rival, ...], Mapping[str, Setting]]) -> CaseResult | str:
-    case, rivals, settings = task
-    name = case.stem if isinstance(case, Path) else case.id
+def _grid_counts(
+    rival: Rival, matrix: CaseMatrix, recording: Recording
+) -> dict[Setting, tuple[int, int, int]]:
+    prepared = rival.prepare(matrix)
+    counts = {}
+    for setting in rival.grid:
+        score = score_case(recording, Findings(tuple(rival.flags(matrix, prepared, setting))), RULES)
+        found = sum(f.delay_s is not None for f in score.faults)
+        counts[setting] = (found, len(score.false_alarms), len(score.faults) - found)
+    return counts
+
+
+def _score_all(task: tuple[CaseSpec | _Stored, _Ready, Mapping[str, Setting], Plan]) -> CaseResult | str:
+    given, ready, settings, plan = task
+    case = given.case if isinstance(given, _Stored) else given
+    keys = [(rival.name, ready.key(rival), settings[rival.name]) for rival in ready.rivals]
+    key = digest("case", case, plan.variants, keys, sources(EVERYTHING))
     try:
-        seen = _load(case) if isinstance(case, Path) else see(case)
-    except (OddnodeError, OSError, MemoryError, ValueError) as error:
-        return f"{name}: {error}"
-    scores = {ODDNODE: score_case(seen.recording, seen.findings, RULES)}
-    for rival in rivals:
-        flags = rival.flags(seen.matrix, rival.prepare(seen.matrix), settings[rival.name])
-        scores[rival.name] = score_case(seen.recording, Findings(tuple(flags)), RULES)
-    return CaseResult(seen.recording.id, seen.n_hidden, scores)
+        result = plan.cache.find(key)
+        if result is None:
+            result = _scored(given, ready, settings, plan)
+            plan.cache.keep(key, result)
+    except FAILURES as error:
+        return f"{case.id}: {error}"
+    assert isinstance(result, CaseResult)
+    return result
 
 
-def best_settings(
-    rivals: Sequence[Rival], counts: Sequence[Mapping[tuple[str, Setting], tuple[int, int, int]]]
-) -> dict[str, Setting]:
+def _scored(
+    given: CaseSpec | _Stored, ready: _Ready, settings: Mapping[str, Setting], plan: Plan
+) -> CaseResult:
+    matrix: CaseMatrix | None = None
+    if isinstance(given, _Stored):
+        seen = given.seen
+    else:
+        seen, matrix = see(given, plan.variants, wants_matrix=bool(ready.rivals), cache=plan.cache)
+    scores = {name: score_case(seen.recording, found, RULES) for name, found in seen.findings.items()}
+    seconds = dict(seen.seconds)
+    for rival in ready.rivals:
+        key = digest("score", seen.content, ready.key(rival), settings[rival.name])
+        score = plan.cache.find(key)
+        if score is None:
+            if matrix is None:
+                assert isinstance(given, _Stored)
+                matrix = given.matrix()
+            with timed(seconds, "rivals"):
+                flags = rival.flags(matrix, rival.prepare(matrix), settings[rival.name])
+                score = score_case(seen.recording, Findings(tuple(flags)), RULES)
+            plan.cache.keep(key, score)
+        scores[rival.name] = score
+    return CaseResult(seen.recording.id, seen.n_hidden, scores, seen.reached, seconds)
+
+
+def best_settings(rivals: Sequence[Rival], counts: Sequence[Counts]) -> dict[str, Setting]:
     """Return for each rival the setting with the highest F1; of equals, the one with fewer false alarms.
 
     Parameters
@@ -186,71 +308,63 @@ def at_edge(grid: Sequence[Setting], setting: Setting) -> bool:
     return False
 
 
-def bench(
-    n_cases: Mapping[str, int],
-    *,
-    seed: int = 0,
-    n_jobs: int = 2,
-    progress: Progress | None = None,
-) -> Outcome:
+def bench(plan: Plan, progress: Progress | None = None) -> Outcome:
     """Run everything.
 
     Parameters
     ----------
-    n_cases
-        Cases of each split; ``train`` is needed because settings are chosen on it.
-    seed
-        See `incidents.cases`.
-    n_jobs
-        Processes; results do not depend on it.
+    plan
+        What is run.
     progress
         Called with (what, done, all).
 
     Raises
     ------
-    ValueError
-        When there is no train case.
     RuntimeError
         When a rival can't be tried: its figures would mean nothing.
     """
-    if n_cases.get("train", 0) < 1:
-        raise ValueError("the rivals' settings are chosen on the train split: it needs at least one case")
-    rivals = all_rivals()
     failed: list[str] = []
 
-    def told(what: str) -> Callable[[int, int], None] | None:
-        return (lambda done, n: progress(what, done, n)) if progress else None
+    def run(what: str, work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        tell = (lambda done, n: progress(what, done, n)) if progress else None
+        done = run_all(work, tasks, n_jobs=plan.n_jobs, progress=tell)
+        failed.extend(text for text in done if isinstance(text, str) and text not in failed)
+        return [result for result in done if not isinstance(result, str)]
 
+    given: dict[str, Sequence[CaseSpec | _Stored]] = {
+        split: chosen_cases(split, n, plan.seed, plan.kinds) for split, n in plan.n_cases.items()
+    }
+    ready, settings = _Ready((), ""), dict[str, Setting]()
     with tempfile.TemporaryDirectory(prefix="oddnode-bench-") as folder:
-        tasks = [(case, folder) for case in cases("train", n_cases["train"], seed)]
-        seen = run_all(_see_to_file, tasks, n_jobs=n_jobs, progress=told("train cases"))
-        files = [file for file in seen if isinstance(file, Path)]
-        failed += [text for text in seen if isinstance(text, str)]
-        train_all(rivals, lambda: _pairs(files))
-        tried = run_all(
-            _try_all, [(f, rivals) for f in files], n_jobs=n_jobs, progress=told("settings of rivals")
-        )
-        broken = [text for text in tried if isinstance(text, str)]
-        if broken:
-            raise RuntimeError(f"settings of rivals could not be tried on {len(broken)} cases: {broken[0]}")
-        settings = best_settings(rivals, [c for c in tried if not isinstance(c, str)])
-        results: dict[str, tuple[CaseResult, ...]] = {}
-        for split, n in n_cases.items():
-            given: Sequence[CaseSpec | Path] = files if split == "train" else list(cases(split, n, seed))
-            scored = run_all(
-                _score_all,
-                [(case, rivals, settings) for case in given],
-                n_jobs=n_jobs,
-                progress=told(f"{split} cases, all detectors"),
-            )
-            failed += [text for text in scored if isinstance(text, str)]
-            results[split] = tuple(r for r in scored if not isinstance(r, str))
-    edge = tuple(r.name for r in rivals if at_edge(r.grid, settings[r.name]))
-    order = next(rival.order for rival in rivals if isinstance(rival, Minder))
-    return Outcome(settings, edge, order, results, tuple(failed), not_run())
+        if plan.rivals:
+            tasks = [(case, Path(folder), plan) for case in given["train"]]
+            stored: list[_Stored] = run("train cases", _see_to_file, tasks)
+            given["train"] = stored
+            ready = _trained(stored, plan.cache)
+            n_failed = len(failed)
+            tried = run("settings of rivals", _try_all, [(s, ready, plan.cache) for s in stored])
+            if len(failed) > n_failed:
+                raise RuntimeError(f"settings of rivals could not be tried: {failed[n_failed]}")
+            settings = best_settings(ready.rivals, tried)
+        results = {}
+        for split, some in given.items():
+            what = f"{split} cases, all detectors" if plan.rivals else f"{split} cases"
+            results[split] = tuple(run(what, _score_all, [(one, ready, settings, plan) for one in some]))
+    edge = tuple(r.name for r in ready.rivals if at_edge(r.grid, settings[r.name]))
+    orders = [tuple(order) for rival in ready.rivals if (order := getattr(rival, "order", ()))]
+    left_out = not_run() if plan.rivals else {}
+    return Outcome(settings, edge, orders[0] if orders else (), results, tuple(failed), left_out)
 
 
-def _pairs(files: Sequence[Path]) -> Iterator[tuple[CaseMatrix, Recording]]:
-    for file in files:
-        seen = _load(file)
-        yield seen.matrix, seen.recording
+def _trained(stored: Sequence[_Stored], cache: Cache) -> _Ready:
+    def again() -> Iterator[tuple[CaseMatrix, Recording]]:
+        for one in stored:
+            yield one.matrix(), one.seen.recording
+
+    def train() -> tuple[Rival, ...]:
+        rivals = all_rivals()
+        train_all(rivals, again)
+        return rivals
+
+    learnt = digest("learnt", [one.seen.content for one in stored], sources(RIVALS), sorted(not_run()))
+    return _Ready(cache.get(learnt, train), learnt)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.detect.bench import ODDNODE, RULES, Outcome
+from benchmarks.detect.bench import RULES, Outcome
 from benchmarks.detect.splits import (
     ALL_FAMILIES,
     ALWAYS,
@@ -21,38 +21,13 @@ from benchmarks.detect.splits import (
     SPLITS,
     TWO_NODES_SHARE,
 )
+from benchmarks.detect.why import why_lines
+from benchmarks.detect.words import CAVEATS, HEAD
 from detector.evaluation.summary import FaultRow, Summary, summarise
-from detector.evaluation.words import delay_words, f1_words, rate_words, share_words
+from detector.evaluation.words import delay_words, f1_words, rate_words, share_words, visible_f1_words
 
 FOLDER = Path(__file__).parents[1]
 PAGE, NUMBERS, LONG_NUMBERS = "DETECTION.md", "detection.json", "detection_long.json"
-
-HEAD = """\
-# How good is the detection
-
-Written by `make bench-detect`; not edited by hand. Everything here is synthetic: cases are drawn from the
-published ranges below, simulated, and replayed through Oddnode and through every rival, on the same samples
-and with the same scorer. An alarm counts when the node's name is raised between one step before the onset
-and ten minutes after the end; every other alarm episode is false. Intervals are 95 % (Wilson; Poisson for
-rates, one-sided). There is no point adjustment.
-"""
-
-CAVEATS = """\
-## What this can't show
-
-The cases come from a simulator written by the same people as the detector. Its noise, its faults and the
-traces they leave are an opinion on real clusters, so figures here rank methods under that opinion and say
-how a change of the detector moves them; they don't predict recall or false alarms on anybody's cluster. One
-job per cluster is simulated: no pipeline stages, no expert imbalance, no two jobs side by side, which are
-the usual causes of false alarms of peer comparison. All kinds of faults are equally frequent, which they
-are not in any fleet. Oddnode's own defaults were set by people who knew this simulator; the rivals'
-settings were searched on the train split. Minder is rebuilt from its description at one sample per 30 s
-instead of one per second and with PCA instead of an LSTM-VAE: its figures here are not those of the
-published system. A fault that leaves no trace in its node's samples, compared with the same seed without
-it, counts neither way; the test for a trace is lenient, so some faults that count may be beyond anybody's
-reach. Spares are watched and never faulty. Rivals are told which nodes work and never look at
-spares; Oddnode finds out and watches both.
-"""
 
 
 def summaries(outcome: Outcome) -> dict[str, dict[str, Summary]]:
@@ -73,33 +48,18 @@ def as_plain(outcome: Outcome, run: Mapping[str, Any]) -> dict[str, Any]:
         "settings": {name: list(setting) for name, setting in outcome.settings.items()},
         "at_edge": list(outcome.at_edge),
         "minder_order": list(outcome.order),
+        "not_run": dict(outcome.not_run),
         "failed": list(outcome.failed),
         "splits": {
             split: {
                 "n_cases": len(outcome.results[split]),
                 "hidden_faults": sum(r.n_hidden for r in outcome.results[split]),
-                "missed": _missed(outcome, split),
+                "why": [line for r in outcome.results[split] for line in why_lines(r, next(iter(r.scores)))],
                 "detectors": {name: plain_summary(s) for name, s in found.items()},
             }
             for split, found in summaries(outcome).items()
         },
     }
-
-
-def _missed(outcome: Outcome, split: str) -> list[dict[str, str]]:
-    """Faults that Oddnode missed; the case's name makes the case again."""
-    return [
-        {
-            "case": r.case,
-            "node": f.fault.node,
-            "kind": f.fault.kind,
-            "severity": f.fault.severity,
-            "why": f.why,
-        }
-        for r in outcome.results[split]
-        for f in r.scores[ODDNODE].faults
-        if f.delay_s is None
-    ]
 
 
 def plain_summary(s: Summary) -> dict[str, Any]:
@@ -120,6 +80,12 @@ def plain_summary(s: Summary) -> dict[str, Any]:
         "false_per_month_upper": rate.per_month_upper,
         "delay_median_s": s.all_faults.delay.median_s,
         "delay_p90_s": s.all_faults.delay.p90_s,
+        "visible": [s.visible_recall.k, s.visible_recall.n],
+        "visible_recall_interval": s.visible_recall.interval,
+        "visible_f1": s.visible_f1,
+        "visible_f1_interval": s.visible_f1_interval,
+        "visible_delay_median_s": s.all_faults.visible_delay.median_s,
+        "visible_delay_p90_s": s.all_faults.visible_delay.p90_s,
         "part_right": [s.all_faults.part.k, s.all_faults.part.n],
         "false_causes": dict(s.false_causes),
         "kinds": {row.name: [row.recall.k, row.recall.n] for row in s.kinds},
@@ -136,8 +102,23 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def page(outcome: Outcome, run: Mapping[str, Any], long: Mapping[str, Any] | None) -> str:
-    """Return the page."""
+def page(
+    outcome: Outcome,
+    run: Mapping[str, Any],
+    long: Mapping[str, Any] | None,
+    others: Mapping[str, Mapping[str, Summary]] | None = None,
+) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    outcome, run
+        Results, and how they were made.
+    long
+        Numbers of the long healthy run, None when there are none.
+    others
+        Summaries of recorded and reconstructed cases, by what they are and detector.
+    """
     found = summaries(outcome)
     parts = [HEAD, f"Command: `{run['command']}`. Code: {run['commit']}.\n"]
     if outcome.failed:
@@ -145,6 +126,7 @@ def page(outcome: Outcome, run: Mapping[str, Any], long: Mapping[str, Any] | Non
     parts += [_split(outcome, split, by_name) for split, by_name in found.items()]
     last = list(found)[-1]
     parts += list(_details(last, found[last]))
+    parts += [origin_section(origin, by_name) for origin, by_name in (others or {}).items()]
     if long is not None:
         parts.append(_long(long))
     parts += [_settings(outcome), _ranges(), CAVEATS]
@@ -156,19 +138,23 @@ def _split(outcome: Outcome, split: str, by_name: Mapping[str, Summary]) -> str:
     hidden = sum(r.n_hidden for r in results)
     if not by_name:
         return f"## {split}: no cases\n"
-    one = by_name[ODDNODE]
+    one = next(iter(by_name.values()))
+    n, n_visible = one.found + one.missed, one.visible_recall.n
     weeks = one.false_rate.node_days / 7
     head = (
-        f"## {split}: {len(results)} cases, {one.found + one.missed} faults, "
+        f"## {split}: {len(results)} cases, {n} faults, "
         f"{one.n_healthy_cases} cases without any, {weeks:.1f} healthy node-weeks\n\n"
-        f"{hidden} more left no trace and are masked. "
+        f"{n_visible} faults are visible, {n - n_visible} faint; {hidden} more left no trace and are masked. "
     )
     if split == "train":
         head += "The rivals' settings were chosen on these very cases: their figures here flatter them.\n"
-    return f"{head}\n\n" + main_table(by_name.values())
+    return (
+        f"{head}\n\n### All faults that left a trace, {split}\n\n{main_table(by_name.values())}"
+        f"\n### Visible faults, {split}\n\n{visible_table(by_name.values())}"
+    )
 
 
-def main_table(found: Sequence[Summary] | Any) -> str:
+def main_table(found: Iterable[Summary]) -> str:
     """Return the main figures of several detectors."""
     return table(
         ["detector", "F1", "recall", "precision", "delay of found", "part right", "false per cluster-month"],
@@ -187,6 +173,32 @@ def main_table(found: Sequence[Summary] | Any) -> str:
     )
 
 
+def visible_table(found: Iterable[Summary]) -> str:
+    """Return the figures of several detectors on visible faults; delays count from the visible onset."""
+    return table(
+        ["detector", "F1", "recall", "precision", "delay of found from the visible onset"],
+        [
+            [
+                s.name,
+                visible_f1_words(s),
+                share_words(s.visible_recall),
+                share_words(s.precision),
+                delay_words(s.all_faults.visible_delay),
+            ]
+            for s in found
+        ],
+    )
+
+
+def origin_section(origin: str, by_name: Mapping[str, Summary]) -> str:
+    """Return the figures on cases that are not synthetic."""
+    one = next(iter(by_name.values()))
+    return (
+        f"## {origin}: {one.n_cases} cases, {one.found + one.missed} faults, "
+        f"{one.false_rate.node_days:.4g} healthy node-days\n\n{main_table(by_name.values())}"
+    )
+
+
 def _details(split: str, by_name: Mapping[str, Summary]) -> Iterator[str]:
     names = list(by_name)
     for what in ("kinds", "severities"):
@@ -199,28 +211,31 @@ def _details(split: str, by_name: Mapping[str, Summary]) -> Iterator[str]:
                     rows[row.name].append(str(row.recall.n))
         yield f"### Found faults by {'kind' if what == 'kinds' else 'severity'}, {split}\n"
         yield table(["", *names, "of"], [[key, *values] for key, values in rows.items()])
-    one = by_name.get(ODDNODE)
-    if one is None:
+    if not by_name:
         return
-    yield f"### What was nobody's fault, {ODDNODE}, {split}\n"
+    one = by_name[names[0]]
+    yield f"### What was nobody's fault, {names[0]}, {split}\n"
     yield table(
         ["event", "called as such", "called and nobody blamed", "nodes blamed"],
         [[g.name, share_words(g.called), share_words(g.right), str(g.n_blamed)] for g in one.groups],
     )
     causes = [[cause, str(n)] for cause, n in one.false_causes.items()]
     if causes:
-        yield f"### False alarms of {ODDNODE} came in, {split}\n"
+        yield f"### False alarms of {names[0]} came in, {split}\n"
         yield table(["during", "alarms"], causes)
 
 
 def _long(long: Mapping[str, Any]) -> str:
+    density = [[kind, f"{n:.2f}"] for kind, n in long["per_cluster_day"].items()]
+    causes = "; ".join(f"{cause}: {n}" for cause, n in long["false_causes"].items()) or "none"
     return (
         "## Long healthy run\n\n"
-        f"{long['days']} cluster-days of {long['nodes']} nodes without any fault, "
-        f"{long['chunk_days']} days at a stretch, with bursts, checkpoints and "
-        "one job restart a day, generated as replayed "
-        f"({long['commit']}): {long['false_alarms']} false alarms in {long['node_days']:.4g} node-days, "
-        f"{long['per_month']:.3g} per cluster-month, at most {long['per_month_upper']:.3g}.\n"
+        f"{long['days']:g} cluster-days of {long['nodes']} nodes without any fault, "
+        f"{long['chunk_days']:g} days at a stretch, generated as replayed ({long['commit']}): "
+        f"{long['false_alarms']} false alarms in {long['node_days']:.4g} node-days, "
+        f"{long['per_month']:.3g} per cluster-month, at most {long['per_month_upper']:.3g} (one-sided 95 %). "
+        f"{long['neutral_alarms']} alarms rose in masked maintenance. They came in: {causes}. "
+        f"What happened meanwhile:\n\n" + table(["event", "per cluster-day"], density)
     )
 
 
@@ -234,6 +249,7 @@ def _settings(outcome: Outcome) -> str:
         "of which an edge had been chosen were widened and the z-score with a floor was added.\n\n"
         + table(["rival", "setting", "at an edge of its grid"], rows)
         + f"\nFirst signals of Minder's order: {first}.\n"
+        + "".join(f"\n{name}: {why}.\n" for name, why in outcome.not_run.items())
     )
 
 
@@ -254,10 +270,20 @@ def _ranges() -> str:
     )
 
 
-def write(outcome: Outcome, run: Mapping[str, Any], folder: Path) -> None:
+def write(
+    outcome: Outcome,
+    run: Mapping[str, Any],
+    folder: Path,
+    others: Mapping[str, Mapping[str, Summary]] | None = None,
+) -> None:
     """Write the page and the numbers."""
     long_file = folder / LONG_NUMBERS
     long = json.loads(long_file.read_text("utf-8")) if long_file.exists() else None
-    numbers = json.dumps(as_plain(outcome, run), indent=1, sort_keys=True)
+    plain = as_plain(outcome, run)
+    plain["others"] = {
+        origin: {name: plain_summary(s) for name, s in by_name.items()}
+        for origin, by_name in (others or {}).items()
+    }
+    numbers = json.dumps(plain, indent=1, sort_keys=True)
     (folder / NUMBERS).write_text(numbers + "\n", "utf-8")
-    (folder / PAGE).write_text(page(outcome, run, long), "utf-8")
+    (folder / PAGE).write_text(page(outcome, run, long, others), "utf-8")

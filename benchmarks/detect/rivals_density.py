@@ -23,7 +23,7 @@ from detector.evaluation.model import Flag
 from grouping.layout import Block
 
 TWO_MINUTES = 120.0
-PCT = (0.1, 0.2, 0.3, 0.6, 0.9)
+PCT = (0.1, 0.2, 0.3, 0.6, 0.9, 1.0)
 SCALED = 0.01
 """The scaled forms take at least this share of the median as the deviation: theirs is not published."""
 
@@ -101,7 +101,7 @@ class DatadogMad:
         return tuple(
             (which, tolerance, pct, scaled)
             for which in EVERY
-            for tolerance in (2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+            for tolerance in (2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
             for pct in PCT
             for scaled in (False, True)
         )
@@ -219,7 +219,9 @@ class OneDimensional:
     @property
     def grid(self) -> tuple[Setting, ...]:
         """Which metrics, sensitivity."""
-        return tuple((w, s) for w in EVERY for s in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95))
+        return tuple(
+            (w, s) for w in EVERY for s in (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+        )
 
     def prepare(self, matrix: CaseMatrix) -> tuple[Floats, Floats]:
         """Compute the share of the span that joins each member, and that joins a majority."""

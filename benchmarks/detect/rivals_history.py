@@ -33,52 +33,62 @@ HABIT_SAMPLES, MOST_SAMPLES = 10, 400
 
 Z_GRID = (3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 FLOORS = (0.001, 0.05)
+SCALES = ("peers", "own", "larger")
 
 
 @dataclass(frozen=True, slots=True)
 class OwnHistory:
     """Robust z-score of each machine's deviation from its peers less its own habitual deviation.
 
-    The habit is the median of the deviation so far; until it is known, nothing is flagged.
+    The habit is the median of the deviation so far; until it is known, nothing is flagged. What is
+    left is measured in the MAD of the peers' values, or in that of the machine's own deviation so
+    far, or in the larger of both.
     """
 
     name: str = "own-history robust z, 4 min"
 
     @property
     def grid(self) -> tuple[Setting, ...]:
-        """Which metrics, threshold, floor of the scale as a share of the median."""
-        return tuple((w, t, f) for w in EVERY for t in Z_GRID for f in FLOORS)
+        """Which metrics, threshold, scale, its floor as a share of the median."""
+        return tuple((w, t, s, f) for w in EVERY for t in Z_GRID for s in SCALES for f in FLOORS)
 
-    def prepare(self, matrix: CaseMatrix) -> tuple[Floats, ...]:
-        """Compute the scores for each floor."""
+    def prepare(self, matrix: CaseMatrix) -> dict[tuple[str, float], Floats]:
+        """Compute the scores for each scale and floor."""
         gap = matrix.ticks(HABIT_GAP_S)
         every = max(1, round(HABIT_EVERY_S / matrix.step_s))
+        forms = [(scale, floor) for scale in SCALES for floor in FLOORS]
+        out = {form: np.zeros(matrix.values.shape, dtype=np.float32) for form in forms}
+        with np.errstate(all="ignore"):
+            for block, values in matrix.groups():
+                size, scales, middle = _less_habit(values, gap, every)
+                for scale, floor in forms:
+                    z = size / np.maximum(scales[scale], floor * np.abs(middle) + 1e-9)
+                    out[scale, floor][:, block.cells] = z.reshape(len(values), -1)[:, block.positions]
+        return out
 
-        def scores(floor: float) -> Floats:
-            return np.asarray(per_cell(matrix, lambda _b, x: _less_habit(x, gap, every, floor)))
-
-        return tuple(scores(floor) for floor in FLOORS)
-
-    def flags(self, matrix: CaseMatrix, prepared: tuple[Floats, ...], setting: Setting) -> list[Flag]:
+    def flags(
+        self, matrix: CaseMatrix, prepared: dict[tuple[str, float], Floats], setting: Setting
+    ) -> list[Flag]:
         """Apply the threshold for four minutes."""
-        which, threshold, floor = setting
-        score = prepared[FLOORS.index(floor)]
+        which, threshold, scale, floor = setting
         cells = chosen_cells(matrix, which)
+        score = prepared[scale, floor]
         return flags_of_cells(matrix, lasting_above(score, threshold, cells, matrix.ticks(FOUR_MINUTES)))
 
 
-def _less_habit(x: Floats, gap: int, every: int, floor: float) -> Floats:
+def _less_habit(x: Floats, gap: int, every: int) -> tuple[Floats, dict[str, Floats], Floats]:
+    """Return the size of the deviation less the habit, scales by name, and the peers' median."""
     middle = median_of(x)
     apart = x - middle
-    own = np.full(x.shape, np.nan, dtype=np.float32)
+    own, usual = (np.full(x.shape, np.nan, dtype=np.float32) for _ in range(2))
     for first in range(gap + HABIT_SAMPLES, len(x), every):
-        past = apart[max(0, first - gap - MOST_SAMPLES) : first - gap]
-        habit = median_of(np.moveaxis(past, 0, -1))[..., 0]
-        own[first : first + every] = apart[first : first + every] - habit
-    own -= median_of(own)
-    size = np.abs(own)
-    scale = 1.4826 * median_of(size)
-    return np.asarray(size / np.maximum(scale, floor * np.abs(middle) + 1e-9))
+        past = np.moveaxis(apart[max(0, first - gap - MOST_SAMPLES) : first - gap], 0, -1)
+        habit = median_of(past)
+        own[first : first + every] = apart[first : first + every] - habit[..., 0]
+        usual[first : first + every] = 1.4826 * median_of(np.abs(past - habit))[..., 0]
+    peers = 1.4826 * median_of(np.abs(apart))
+    scales = {"peers": peers, "own": usual, "larger": np.maximum(peers, usual)}
+    return np.abs(own), scales, middle
 
 
 @dataclass(slots=True)

@@ -49,6 +49,33 @@ PUBLISHED = (
 )
 """The published order of seven metrics by the names that stand for them here, PFC first."""
 
+KINDS = (
+    *PUBLISHED,
+    "node_cpu_seconds_total system",
+    "node_cpu_seconds_total idle",
+    "node_memory_MemAvailable_bytes",
+    "all_smi_memory_used_bytes",
+    "node_filesystem_avail_bytes /",
+    "node_disk_io_time_seconds_total md0",
+    "node_network_receive_bytes_total net0",
+    "node_network_transmit_bytes_total net0",
+    "node_infiniband_port_data_received_bytes_total",
+    "node_infiniband_port_data_transmitted_bytes_total",
+    "DCGM_FI_DEV_FB_USED",
+    "all_smi_gpu_memory_used_bytes",
+    "DCGM_FI_DEV_GPU_TEMP",
+    "all_smi_gpu_temperature_celsius",
+    "DCGM_FI_PROF_SM_ACTIVE",
+    "DCGM_FI_DEV_SM_CLOCK",
+    "all_smi_gpu_frequency_mhz",
+    "DCGM_FI_DEV_MEM_COPY_UTIL",
+    "DCGM_FI_PROF_DRAM_ACTIVE",
+    "DCGM_FI_PROF_PCIE_TX_BYTES",
+    "DCGM_FI_PROF_PCIE_RX_BYTES",
+)
+"""What stands here for the metrics that Minder was given: with all others, too, a tree that sees some tens
+of faults puts chance first."""
+
 Z_SCORES = (2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0)
 LEFT_OUT_SCORES = (3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0, 200.0)
 
@@ -72,20 +99,19 @@ class Lessons:
     ----------
     windows
         By signal: scaled windows of healthy time, shape (n, 8).
-    tree_order
-        Signals by a decision tree that tells faulty from healthy times, the most telling first.
-    published_order
-        The signals of the published order that there are.
+    orders
+        Signals, the most telling first: ``tree`` by a decision tree that tells faulty from healthy
+        times and is given the kinds of metrics that Minder was given (all when there are none of them),
+        ``tree of all`` by one that is given all, ``published`` as published.
     """
 
     windows: dict[str, Floats]
-    tree_order: tuple[str, ...]
-    published_order: tuple[str, ...]
+    orders: dict[str, tuple[str, ...]]
 
     @property
     def used(self) -> tuple[str, ...]:
         """Signals of any order."""
-        return tuple(dict.fromkeys((*self.tree_order, *self.published_order)))
+        return tuple(dict.fromkeys(key for order in self.orders.values() for key in order))
 
 
 def lessons_of(seen: Seen) -> Lessons:
@@ -113,9 +139,14 @@ def lessons_of(seen: Seen) -> Lessons:
     for key, found in sorted(samples.items()):
         every = np.vstack(found)
         windows_by_key[key] = every[rng.permutation(len(every))[:MAX_ROWS]]
-    order = _order(sorted(windows_by_key), features, labels)
-    published = tuple(k for name in PUBLISHED for k in windows_by_key if k.strip() == name)
-    return Lessons(windows_by_key, order, published)
+    keys = sorted(windows_by_key)
+    kinds = [key for key in keys if key.strip() in KINDS] or keys
+    orders = {
+        "tree": _order(kinds, features, labels),
+        "tree of all": _order(keys, features, labels),
+        "published": tuple(k for name in PUBLISHED for k in keys if k.strip() == name),
+    }
+    return Lessons(windows_by_key, orders)
 
 
 class Candidates(NamedTuple):
@@ -150,7 +181,7 @@ class Minder:
         self.name = name
         self.variants = variants
         self.denoisers: dict[tuple[int, str], Denoiser] = {}
-        self.orders: dict[str, tuple[str, ...]] = {"tree": (), "published": ()}
+        self.orders: dict[str, tuple[str, ...]] = {"tree": (), "tree of all": (), "published": ()}
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -160,13 +191,14 @@ class Minder:
     @property
     def grid(self) -> tuple[Setting, ...]:
         """Form of the denoiser, order, number of signals in order, form and threshold of the score."""
-        tops = [("tree", 1), ("tree", 3), ("tree", 7), ("tree", 12), ("tree", 20), ("published", 10)]
+        tops = [(order, n) for order in ("tree", "tree of all") for n in (1, 3, 7, 20)]
+        tops.append(("published", len(PUBLISHED)))
         scores = [("z", t) for t in Z_SCORES] + [("left out", t) for t in LEFT_OUT_SCORES]
         return tuple((v, *top, *score) for v in self.variants for top in tops for score in scores)
 
     def learn(self, lessons: Lessons) -> None:
         """Fit a denoiser for every signal of an order."""
-        self.orders = {"tree": lessons.tree_order, "published": lessons.published_order}
+        self.orders = dict(lessons.orders)
         self.denoisers = self.fitted({key: lessons.windows[key] for key in lessons.used})
 
     def fitted(self, windows: dict[str, Floats]) -> dict[tuple[int, str], Denoiser]:
@@ -334,7 +366,11 @@ def _order(
         class_weight="balanced",
         random_state=0,
     )
-    tree.fit(rows, np.concatenate(labels))
+    told = np.concatenate(labels)
+    if not told.any():
+        # nothing to tell apart: any order is as good
+        return tuple(keys[:MAX_SIGNALS])
+    tree.fit(rows, told)
     weight = tree.feature_importances_
     first = np.argsort(-weight, kind="stable")[:MAX_SIGNALS]
     return tuple(keys[i] for i in first.tolist() if weight[i] > 0)

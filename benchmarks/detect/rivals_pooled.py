@@ -12,7 +12,7 @@ from benchmarks.detect.rivals_learnt import WINDOW, Candidates, candidates, near
 from benchmarks.detect.rivals_rules import EVERY, FOUR_MINUTES, LISTS, Setting
 from detector.evaluation.model import Flag
 
-COMPONENTS = (1, 2, 3, 6, 12)
+COMPONENTS = (1, 2, 3, 6, 12, 18)
 """The smallest cluster has 24 nodes."""
 
 THRESHOLDS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 40.0, 80.0)

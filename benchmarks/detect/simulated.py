@@ -1,26 +1,73 @@
-"""A simulated case as a source of samples, generated as it is replayed; and whether its faults show."""
+"""A simulated case as a source of samples, generated as it is replayed."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.detect.incidents import CaseSpec
 from detector.source.base import Batch, Interner
 from simulator.cluster import Cluster
-from simulator.faults import Fault
+from simulator.config import ClusterConfig
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-N_WITNESSES = 16
-"""Nodes with which an affected node is compared to see whether a fault shows."""
+Int32s = NDArray[np.int32]
 
-VISIBLE_Z, VISIBLE_TICKS, VISIBLE_WITHIN = 4.0, 4, 40
-"""A fault shows when a signal is this many noise widths off, in this many scrapes of that many."""
+
+class Ticking(Protocol):
+    """A cluster, or something that repeats one."""
+
+    @property
+    def config(self) -> ClusterConfig:
+        """Size and habits."""
+        ...
+
+    @property
+    def series(self) -> list[dict[str, str]]:
+        """Labels of every series."""
+        ...
+
+    def tick(self, at: float) -> tuple[FloatArray, IntArray]:
+        """Return values and times of all series as of a time, see `Cluster.tick`."""
+        ...
+
+
+class Tape:
+    """A cluster that several detectors watch one after the other: it is simulated once.
+
+    Parameters
+    ----------
+    cluster
+        A cluster that has not ticked yet.
+    keeps
+        True to keep all samples, 12 bytes each, so that they can be had again.
+    """
+
+    def __init__(self, cluster: Cluster, *, keeps: bool) -> None:
+        self._cluster = cluster
+        self._keeps = keeps
+        self._kept: dict[float, tuple[FloatArray, Int32s]] = {}
+        self.config, self.series = cluster.config, cluster.series
+        self.seconds = 0.0
+
+    def tick(self, at: float) -> tuple[FloatArray, IntArray]:
+        """Return the samples of a time, simulated when it is new; `seconds` counts the CPU time."""
+        base = round(at * 1000)
+        if at in self._kept:
+            values, ago = self._kept[at]
+            return values, base + ago.astype(np.int64)
+        began = time.process_time()
+        values, ts_ms = self._cluster.tick(at)
+        self.seconds += time.process_time() - began
+        if self._keeps:
+            self._kept[at] = values, (ts_ms - base).astype(np.int32)
+        return values, ts_ms
 
 
 class SimulatedSource:
@@ -29,12 +76,12 @@ class SimulatedSource:
     Parameters
     ----------
     cluster
-        A cluster that has not ticked yet.
+        A cluster that has not ticked yet, or a tape of one.
     keep : ndarray of shape (n_rows,)
         Series whose samples are kept, see `kept`.
     """
 
-    def __init__(self, cluster: Cluster, keep: IntArray | None = None) -> None:
+    def __init__(self, cluster: Ticking, keep: IntArray | None = None) -> None:
         self._cluster = cluster
         self._step_ms = round(cluster.config.step_s * 1000)
         self._next_ms = round(cluster.config.start * 1000)
@@ -76,116 +123,3 @@ class SimulatedSource:
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""
-
-
-class Witness:
-    """Tells which faults of a case leave a trace in the samples of their node.
-
-    Parameters
-    ----------
-    case
-        The case.
-    """
-
-    def __init__(self, case: CaseSpec) -> None:
-        self._case = case
-        cluster = case.without_faults()
-        self._cluster = cluster
-        names = case.config.node_names
-        faulty = sorted({names.index(f.node) for f in case.faults})
-        rng = np.random.default_rng([case.seed, 9])
-        sound = [i for i in range(case.config.train_nodes) if i not in faulty]
-        witnesses = rng.permutation(sound)[:N_WITNESSES]
-        self._nodes = np.concatenate([np.array(faulty, dtype=np.int64), np.sort(witnesses)])
-        self._n_faulty = len(faulty)
-        self._shapes = [(c, len(self._nodes), k) for _, (c, _, k) in cluster.blocks]
-        rows = [
-            first + (np.arange(c)[:, None, None] * n + self._nodes[:, None]) * k + np.arange(k)
-            for first, (c, n, k) in cluster.blocks
-        ]
-        self.rows: IntArray = np.concatenate([r.reshape(-1) for r in rows])
-
-    def visible(self, kept: FloatArray) -> tuple[bool, ...]:
-        """Compare with the same cluster without the faults, of the same seed.
-
-        Parameters
-        ----------
-        kept : ndarray of shape (n_ticks, n_rows)
-            Samples of `rows` in the case.
-
-        Returns
-        -------
-        tuple of bool
-            One for each of the case's node faults.
-        """
-        case, step = self._case, self._case.config.step_s
-        times = case.start + step * np.arange(len(kept))
-        sound = np.array([self._cluster.tick(at)[0][self.rows] for at in times.tolist()])
-        seen = np.zeros((len(times), self._n_faulty), dtype=np.int64)
-        at = 0
-        for shape in self._shapes:
-            size = int(np.prod(shape))
-            here = slice(at, at + size)
-            at += size
-            ours, theirs = (x[:, here].reshape(-1, *shape) for x in (kept, sound))
-            seen = np.maximum(seen, self._longest(ours, theirs, len(times)))
-        found = []
-        names = case.config.node_names
-        column = {int(node): i for i, node in enumerate(self._nodes[: self._n_faulty])}
-        for fault in case.node_faults:
-            during = (times >= fault.onset) & (times <= fault.end + 2 * step)
-            marks = seen[during, column[names.index(fault.node)]]
-            found.append(bool(fault.codes) or self._is_down(fault) or bool(marks.max(initial=0)))
-        return tuple(found)
-
-    @staticmethod
-    def _is_down(fault: Fault) -> bool:
-        return fault.kind == "machine_down"
-
-    def _longest(self, ours: FloatArray, theirs: FloatArray, n_ticks: int) -> IntArray:
-        """Mark the ticks from which on some signal of a faulty node was off often enough."""
-        marks = np.zeros((n_ticks, self._n_faulty), dtype=np.int64)
-        for a, b in ((ours, theirs), (np.diff(ours, axis=0), np.diff(theirs, axis=0))):
-            count: IntArray = np.cumsum(_off(a, b, self._n_faulty), axis=0, dtype=np.int64)
-            ago = np.zeros_like(count)
-            ago[VISIBLE_WITHIN:] = count[:-VISIBLE_WITHIN]
-            enough = np.any(count - ago >= VISIBLE_TICKS, axis=(1, 3))
-            marks[n_ticks - len(a) :] |= enough
-        return marks
-
-
-def _off(ours: FloatArray, theirs: FloatArray, n_faulty: int) -> NDArray[np.bool_]:
-    """Which samples of the first nodes differ from their own without the fault by more than noise.
-
-    Both have the shape (time, signal, node, part); what happens to all nodes is taken away first.
-    """
-    with np.errstate(all="ignore"):
-        change = ours - theirs
-        centred = theirs - _median(theirs, 0)
-        noise = centred - _median(centred[:, :, n_faulty:], 2)
-        width = (
-            1.4826
-            * _median(
-                np.abs(noise[:, :, n_faulty:])
-                .transpose(1, 3, 0, 2)
-                .reshape(noise.shape[1], noise.shape[3], -1),
-                2,
-            )[:, :, 0]
-        )
-        common = _median(change[:, :, n_faulty:], 2)
-        around = 1.4826 * _median(np.abs(change[:, :, n_faulty:] - common), 2)
-        own = change[:, :, :n_faulty] - common
-        tiny = 1e-6 * np.abs(theirs[:, :, :n_faulty]) + 1e-12
-        scale = np.fmax(np.fmax(width[None, :, None, :], around), tiny)
-        far = np.abs(own) > VISIBLE_Z * scale
-    gone = np.isnan(ours) & ~np.isnan(theirs)
-    alone = gone[:, :, :n_faulty] & (gone[:, :, n_faulty:].mean(axis=2, keepdims=True) < 0.5)
-    return np.asarray(far | alone)
-
-
-def _median(values: FloatArray, axis: int) -> FloatArray:
-    """Median without NaN, keeping the axis; NaN where all are, without a warning."""
-    ordered = np.sort(values, axis=axis)
-    count = np.sum(~np.isnan(ordered), axis=axis, keepdims=True)
-    middle = np.clip((count - 1) // 2, 0, None)
-    return np.take_along_axis(ordered, middle, axis=axis)

@@ -105,6 +105,8 @@ def _check(found: Calibration, path: Path) -> None:
         raise CalibrationError(f"{path}: has more than {MAX_SIGNALS} signals")
     if not 0 < found.budget_per_month < math.inf:
         raise CalibrationError(f"{path}: budget_per_month must be more than 0")
+    if not 0.1 <= found.floor <= 1:
+        raise CalibrationError(f"{path}: floor must be from 0.1 to 1")
     if not 1 <= found.node.threshold <= MAX_THRESHOLD:
         raise CalibrationError(f"{path}: node.threshold must be from 1 to {MAX_THRESHOLD:g}")
     for number, entry in enumerate(found.signals):
@@ -172,6 +174,6 @@ def default_thresholds(catalog: Catalog, path: Path = DEFAULT) -> Thresholds | N
 
 
 def _known(found: Calibration, catalog: Catalog, notes: tuple[str, ...]) -> Thresholds:
-    made = thresholds_of(found.signals, found.node.threshold)
+    made = thresholds_of(found.signals, found.node.threshold, found.floor)
     signals: dict[SignalKey, float] = {k: v for k, v in made.signals.items() if k.metric in catalog.by_name}
-    return Thresholds(signals, made.node, notes)
+    return Thresholds(signals, made.node, made.floor, notes)

@@ -14,6 +14,7 @@ from detector.calibration.learn import (
     learn_signals,
     thresholds_of,
 )
+from detector.calibration.levels import CELL_LEVELS
 from detector.calibration.model import FORMAT, Calibration, History, LeftOut
 from detector.calibration.tally import Span, Tally, Watched, judged_s, without
 from detector.calibration.trim import labelled, odd_spans
@@ -94,6 +95,7 @@ def calibrate(
     budget: float,
     *,
     n_nodes: int | None = None,
+    floor: float = 1.0,
     trusted: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Calibration:
@@ -109,6 +111,8 @@ def calibrate(
         False alarms per cluster and month, > 0.
     n_nodes
         Size of the cluster the budget is meant for; None for the most nodes judged at once.
+    floor
+        Share of the shipped threshold down to which a threshold may be lowered, 0.5 to 1.
     trusted
         True when all faults of the history are labelled: nothing else is left out.
     progress
@@ -125,6 +129,8 @@ def calibrate(
         raise CalibrationError("there is no history to learn from")
     if not 0 < budget < math.inf:
         raise CalibrationError(f"the budget must be more than 0 false alarms per month, not {budget:g}")
+    if not CELL_LEVELS[0] <= floor <= 1:
+        raise CalibrationError(f"the floor must be from {CELL_LEVELS[0]:g} to 1, not {floor:g}")
     advance = progress or (lambda _share: None)
     seen = [
         _replay(one, rules, None, lambda s, i=i: advance(0.5 * (i + s) / len(stretches)))  # type: ignore[misc]
@@ -140,9 +146,9 @@ def calibrate(
             "label the faults, or choose another time"
         )
     size = n_nodes or max(one.n_nodes for one in seen)
-    aim = Aim(budget, max(1, size), full_s, plain.z_threshold)
+    aim = Aim(budget, max(1, size), full_s, plain.z_threshold, floor)
     signals = learn_signals(healthy, aim)
-    thresholds = thresholds_of(signals)
+    thresholds = thresholds_of(signals, floor=floor)
     again = [
         _replay(one, rules, thresholds, lambda s, i=i: advance(0.5 + 0.5 * (i + s) / len(stretches)))  # type: ignore[misc]
         for i, one in enumerate(stretches)
@@ -170,6 +176,7 @@ def calibrate(
         budget,
         plain.z_threshold,
         plain.continuity_s,
+        floor,
         history,
         expected,
         node,

@@ -54,12 +54,15 @@ class Aim:
         Full continuity, seconds.
     z_threshold
         Shipped threshold.
+    floor
+        Share of it down to which healthy history may lower a threshold.
     """
 
     budget: float
     n_nodes: int
     full_s: float
     z_threshold: float
+    floor: float = 1.0
 
     def months(self, node_s: float) -> float:
         """Return node-seconds as months of the cluster."""
@@ -195,10 +198,10 @@ def _entry(
     """Take the stricter of both shares of the budget, by the first pool that has a tail."""
     name, pool = next(((n, p) for n, p in pools if p.tail is not None), ("", pools[0][1]))
     if pool.tail is None:
-        plain = aim.z_threshold
-        reason = f"kept half its threshold {n_peaks} times: the shipped threshold is enough"
+        least = aim.z_threshold * aim.floor
+        reason = f"kept half its threshold {n_peaks} times: {_LEAST}"
         return SignalEntry(
-            key.metric, key.role, key.per_node, True, plain, (plain, plain), days, n_peaks, "", 0, 0, reason
+            key.metric, key.role, key.per_node, True, least, (least, least), days, n_peaks, "", 0, 0, reason
         )
     # a borrowed tail says how high peaks are; how many there are is the signal's own
     share = 1.0 if name == "own" else pool.n_peaks / (n_peaks + 1.0)
@@ -211,9 +214,9 @@ def _entry(
     if second > first:
         low, high = (x * by_itself for x in pool.tail.interval_of(alone))
         factor, why = second, "decides by itself as seldom as its share allows"
-    factor, low, high = (float(np.clip(x, 1.0, MAX_FACTOR)) for x in (factor, low, high))
-    if factor == 1.0:
-        why = "the shipped threshold is enough"
+    factor, low, high = (float(np.clip(x, aim.floor, MAX_FACTOR)) for x in (factor, low, high))
+    if factor == aim.floor:
+        why = _LEAST
     return SignalEntry(
         key.metric,
         key.role,
@@ -228,6 +231,9 @@ def _entry(
         pool.tail.scale,
         why,
     )
+
+
+_LEAST = "the lowest threshold allowed is enough"
 
 
 def _any_role(entries: Sequence[SignalEntry]) -> list[SignalEntry]:
@@ -251,10 +257,10 @@ def _any_role(entries: Sequence[SignalEntry]) -> list[SignalEntry]:
     return made
 
 
-def thresholds_of(entries: Sequence[SignalEntry], node: float = 1.0) -> Thresholds:
+def thresholds_of(entries: Sequence[SignalEntry], node: float = 1.0, floor: float = 1.0) -> Thresholds:
     """Return what the pipeline takes."""
     signals = {SignalKey(e.metric, e.role, e.per_node): e.threshold for e in entries if e.armed}
-    return Thresholds(signals, max(node, 1.0))
+    return Thresholds(signals, max(node, 1.0), floor)
 
 
 def learn_node(watched: Sequence[Watched], aim: Aim) -> tuple[NodeEntry, Rate]:

@@ -157,6 +157,14 @@ class EpisodeTracker:
         self._level[ended] = -1
 
 
+def highest(episodes: Episodes, most: int) -> Episodes:
+    """Return the episodes of the highest levels, at most so many, in their order."""
+    if len(episodes.level) <= most:
+        return episodes
+    kept = np.sort(np.argsort(-episodes.level, kind="stable")[:most])
+    return Episodes(episodes.group[kept], episodes.level[kept], episodes.start[kept], episodes.end[kept])
+
+
 def spread(level: IntArray, levels: FloatArray) -> FloatArray:
     """Return sizes for numbers of levels: ties are spread evenly up to the next level.
 

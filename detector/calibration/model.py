@@ -127,7 +127,9 @@ class Calibration:
     budget_per_month
         False alarms per cluster and month that it was made for.
     z_threshold, continuity_s
-        Settings in effect; thresholds are never below the first.
+        Settings in effect.
+    floor
+        Share of `z_threshold` below which no threshold was set; 1 never lowers one.
     history, expected, node, signals
         See there.
     """
@@ -137,6 +139,7 @@ class Calibration:
     budget_per_month: float
     z_threshold: float
     continuity_s: float
+    floor: float
     history: History
     expected: Rate
     node: NodeEntry

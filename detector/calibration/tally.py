@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.calibration.levels import CELL_LEVELS, NODE_LEVELS, EpisodeTracker, KeptLevels
+from detector.calibration.levels import CELL_LEVELS, NODE_LEVELS, EpisodeTracker, KeptLevels, highest
 from detector.core.thresholds import SignalKey
 from detector.pipeline import Pipeline
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+MAX_EPISODES = 300_000
+"""Episodes of signals that are kept of one stretch, the highest ones: bounds memory."""
 
 EVERY_NODE = ""
 """Node of a span that concerns all of them."""
@@ -170,7 +173,7 @@ class Tally:
         keys = [SignalKey.of(signal) for signal in index.signals]
         found = Watched(name, start, end, self._pipeline.parameters.step_s, suspects=self._suspects)
         pairs = list(self._groups)
-        episodes = self._of_signals.finish()
+        episodes = highest(self._of_signals.finish(), MAX_EPISODES)
         for g, level, begin, until in zip(
             episodes.group.tolist(),
             episodes.level.tolist(),

@@ -123,8 +123,8 @@ class Presence:
 
     def see(self, fresh: BoolArray, at: float) -> None:
         """Note which cells are fresh now."""
-        self.n_fresh[fresh] += 1
-        self.last_s[fresh] = at
+        self.n_fresh += fresh
+        np.putmask(self.last_s, fresh, at)
 
     def expected(self, at: float, forget_s: float) -> BoolArray:
         """Cells that should be there: seen often enough, and not given up."""
@@ -164,8 +164,10 @@ def judge_absence(
     if not n_exp:
         return AbsenceReport(silent=np.zeros(n_nodes, dtype=bool))
     expected = presence.expected(at, forget_s)
-    node = index.cell_node.astype(np.int64)
     missing = expected & ~fresh
+    if not missing.any():
+        return AbsenceReport(silent=np.zeros(n_nodes, dtype=bool))
+    node = index.cell_node.astype(np.int64)
     long_gone = missing & (at - presence.last_s >= absence_after_s)
     key = node * n_exp + np.maximum(presence.exporter, 0)
     shape = (n_nodes, n_exp)

@@ -47,6 +47,8 @@ class Completeness:
     _metric_of_signal: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _names: list[str] = field(default_factory=list)
     _is_code: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    _seen: tuple[int, BoolArray, BoolArray] | None = None
+    _lacks: tuple[tuple[str, str, str, str], ...] = ()
 
     def step(
         self,
@@ -78,10 +80,11 @@ class Completeness:
         self._extend(index)
         found: list[tuple[str, str, str, str]] = []
         expected = presence.expected(at, forget_s)
-        late = at - presence.last_s >= max(parameters.absence_after_s, 3 * parameters.step_s)
-        gone = expected & ~fresh & late
+        gone = expected & ~fresh
+        if gone.any():
+            gone &= at - presence.last_s >= max(parameters.absence_after_s, 3 * parameters.step_s)
         found.extend(self._metrics(presence, index, expected, gone, parameters.group_event_share))
-        found.extend(_never_seen(presence, index))
+        found.extend(self._never_seen(presence, index))
         found.extend(_saturated(series, index))
         del found[MAX_FINDINGS:]
         keys = {(kind, node, subject) for kind, node, subject, _ in found}
@@ -142,19 +145,33 @@ class Completeness:
             text = f"{_named(names)} gone while the exporter goes on"
             yield "metrics_missing", index.nodes[n], "", text
 
+    def _never_seen(self, presence: Presence, index: SeriesIndex) -> tuple[tuple[str, str, str, str], ...]:
+        """Find what a node never had, anew only when cells came or were seen often enough."""
+        lasting = (presence.n_fresh >= EXPECT_AFTER_SAMPLES) & (presence.exporter >= 0)
+        settled = presence.n_fresh >= SETTLED_SAMPLES
+        before = self._seen
+        if (
+            before is None
+            or before[0] != index.version
+            or not np.array_equal(before[1], lasting)
+            or not np.array_equal(before[2], settled)
+        ):
+            self._seen = index.version, lasting, settled
+            self._lacks = tuple(_never_seen(presence, index, lasting, settled))
+        return self._lacks
 
-def _never_seen(presence: Presence, index: SeriesIndex) -> Iterator[tuple[str, str, str, str]]:
+
+def _never_seen(
+    presence: Presence, index: SeriesIndex, lasting: BoolArray, settled: BoolArray
+) -> Iterator[tuple[str, str, str, str]]:
     """Find exporters and kinds of devices that a node never had though nearly all others have them."""
     n_nodes, n_exp, n_units = len(index.nodes), len(presence.exporters), len(PART_UNITS)
     if n_nodes < 3:
         return
     node = index.cell_node.astype(np.int64)
-    settled = np.zeros(n_nodes, dtype=np.int64)
-    np.maximum.at(settled, node, presence.n_fresh)
-    lasting = (presence.n_fresh >= EXPECT_AFTER_SAMPLES) & (presence.exporter >= 0)
     key = node[lasting] * n_exp + presence.exporter[lasting]
     has = np.bincount(key, minlength=n_nodes * n_exp).reshape(n_nodes, n_exp) > 0
-    told = (settled >= SETTLED_SAMPLES) & has.any(axis=1)
+    told = (np.bincount(node[settled], minlength=n_nodes) > 0) & has.any(axis=1)
     usual = has.sum(axis=0) >= PEERS_SHARE * max(1, int(told.sum()))
     for n, e in np.argwhere(told[:, None] & ~has & usual[None, :]).tolist():
         text = f"{presence.exporters[e]} has never sent a metric of {index.nodes[n]}"

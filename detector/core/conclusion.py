@@ -13,6 +13,7 @@ from detector.core import incidents as life
 from detector.core.culprits import roles
 from detector.core.diagnosis import conclude, is_better, is_hard
 from detector.core.judge import Common
+from detector.core.shared_cause import members_of, shared_label
 from detector.core.teller import Evaluation, Teller
 from detector.outcome import Diagnosis, Evidence, Incident, Outcome, Status, Transition, Verdict
 from grouping.index import SeriesIndex
@@ -24,6 +25,12 @@ BoolArray = NDArray[np.bool_]
 
 FORGET_S = 86_400.0
 """Series and nodes gone for longer than this are no longer expected."""
+
+MANY_SIGNALS = "many signals"
+"""What is named in a group event in place of metrics when each node deviates by others."""
+
+CAUSE_METRICS = 3
+"""Metrics of a group event whose labels are compared at most."""
 
 RESOLUTION_STEPS = 2
 """Differences of time of less than this many steps cannot be told."""
@@ -157,7 +164,8 @@ def tell(
     over = {index.nodes[n]: n for n in found if ev.scores.instant[n] >= 1.0}
     under = {name: n for n in found if (name := index.nodes[n]) in open_incidents} | over
     pools = {name: int(ev.pools.pool_of[n]) for name, n in under.items()}
-    for name, role in roles({k: found[n].evidence for k, n in under.items()}, pools, resolution_s).items():
+    against = {name: found[n].evidence for name, n in under.items()}
+    for name, role in roles(against, pools, resolution_s, ev.at).items():
         n = under[name]
         found[n] = found[n].with_role(role.word, role.reason, is_only_victim=role.is_only_victim)
     return found
@@ -243,5 +251,34 @@ def common_by_name(
     for pool, numbers in guarded.items():
         names, metrics = seen.setdefault(pools.names[pool], (set(), Counter()))
         names |= {index.nodes[n] for n in numbers.tolist()}
-        metrics["many signals"] += len(numbers)
+        metrics[MANY_SIGNALS] += len(numbers)
     return seen
+
+
+def cause_of(
+    pool: str, seen: Mapping[str, tuple[set[str], Counter[str]]], ev: Evaluation, teller: Teller
+) -> str:
+    """Say what the nodes of a group event share by their labels; empty when no label tells.
+
+    Parameters
+    ----------
+    pool
+        Name of the pool.
+    seen
+        From `common_by_name`.
+    ev, teller
+        The evaluation, and the memory behind it.
+    """
+    index, number = teller.index, ev.pools.names.index(pool)
+    names, metrics = seen[pool]
+    nodes = np.flatnonzero(ev.pools.pool_of == number)
+    odd = [n for n in nodes.tolist() if index.nodes[n] in names]
+    chosen = [metric for metric, _ in metrics.most_common() if metric != MANY_SIGNALS]
+    if not chosen:
+        mine = np.isin(ev.active.node, odd)
+        chosen = [index.signals[s].spec.name for s in np.unique(ev.active.signal[mine]).tolist()]
+    for metric in chosen[:CAUSE_METRICS]:
+        found = shared_label(members_of(index, teller.clock, metric, nodes, odd), len(nodes))
+        if found:
+            return found
+    return ""

@@ -82,23 +82,41 @@ class Continuity:
             Cells that deviate now.
         """
         known = np.isfinite(score)
-        size = np.where(known, np.abs(np.where(known, score, 0.0)), 0.0)
-        deviating = size >= threshold
-        turned = deviating & (self.strength * np.where(known, score, 0.0) < 0)
-        self.dwell_s[turned] = 0.0
-        self.since[turned] = np.nan
-        self.dwell_s[deviating] = np.minimum(self.dwell_s[deviating] + dt, full_s)
-        quiet = known & ~deviating & (self.dwell_s > 0)
-        self.dwell_s[quiet] = np.maximum(0.0, self.dwell_s[quiet] - LEAK * dt)
-        self.unknown_s = np.where(known, 0.0, self.unknown_s + dt)
-        lost = (self.unknown_s > max_gap_s) & (self.dwell_s > 0)
-        self.dwell_s[lost] = 0.0
-        ended = (self.dwell_s == 0.0) & ~deviating
-        self.strength[ended] = 0.0
-        self.since[ended] = np.nan
-        begun = deviating & np.isnan(self.since)
-        self.since[begun] = at
-        self.strength[begun | turned] = score[begun | turned]
-        going_on = deviating & ~begun & ~turned
-        self.strength[going_on] += MEMORY * (score[going_on] - self.strength[going_on])
+        deviating = np.asarray(known & (np.abs(score) >= threshold))
+        self.unknown_s += dt
+        self.unknown_s *= ~known
+        running = (self.dwell_s > 0) | (self.strength != 0) | ~np.isnan(self.since)
+        cells = np.flatnonzero(deviating | running)
+        if len(cells):
+            self._advance(cells, score[cells], known[cells], deviating[cells], at, dt, full_s, max_gap_s)
         return deviating
+
+    def _advance(
+        self,
+        cells: NDArray[np.int64],
+        score: FloatArray,
+        known: BoolArray,
+        deviating: BoolArray,
+        at: float,
+        dt: float,
+        full_s: float,
+        max_gap_s: float,
+    ) -> None:
+        """Advance the clocks of the cells that deviate or did; all arrays are of shape (n_cells,)."""
+        dwell, strength, since = self.dwell_s[cells], self.strength[cells], self.since[cells]
+        turned = deviating & (strength * np.where(known, score, 0.0) < 0)
+        dwell[turned] = 0.0
+        since[turned] = np.nan
+        dwell[deviating] = np.minimum(dwell[deviating] + dt, full_s)
+        quiet = known & ~deviating & (dwell > 0)
+        dwell[quiet] = np.maximum(0.0, dwell[quiet] - LEAK * dt)
+        dwell[(self.unknown_s[cells] > max_gap_s) & (dwell > 0)] = 0.0
+        ended = (dwell == 0.0) & ~deviating
+        strength[ended] = 0.0
+        since[ended] = np.nan
+        begun = deviating & np.isnan(since)
+        since[begun] = at
+        strength[begun | turned] = score[begun | turned]
+        going_on = deviating & ~begun & ~turned
+        strength[going_on] += MEMORY * (score[going_on] - strength[going_on])
+        self.dwell_s[cells], self.strength[cells], self.since[cells] = dwell, strength, since

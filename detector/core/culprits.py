@@ -11,6 +11,10 @@ from detector.outcome import Evidence, Layer
 CULPRIT, VICTIM = "culprit", "victim"
 
 
+FOLLOWS_WITHIN_S = 600.0
+"""Who began later than this after the first one did not follow it, nor who differs for longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """A node's role among the nodes of its pool that deviate.
@@ -31,7 +35,7 @@ class Role:
 
 
 def roles(
-    evidence: Mapping[str, Sequence[Evidence]], pools: Mapping[str, int], resolution_s: float
+    evidence: Mapping[str, Sequence[Evidence]], pools: Mapping[str, int], resolution_s: float, at: float
 ) -> dict[str, Role]:
     """Tell culprits from victims; nodes of which nothing can be told are left out.
 
@@ -43,12 +47,14 @@ def roles(
         Pool of each of them; only nodes of one pool are compared.
     resolution_s
         Nodes that began less than this apart began together.
+    at
+        Evaluation time.
 
     Notes
     -----
     A node that began with the first one is kept as a culprit: several can fail at once. A later one
     is a victim only if nothing speaks for itself against it and all its signals went where the
-    pool's median went too.
+    pool's median went too, and only for `FOLLOWS_WITHIN_S`: who differs still after that may be named.
     """
     began = {node: start for node, items in evidence.items() if (start := first_sign(items)) is not None}
     found: dict[str, Role] = {}
@@ -58,15 +64,16 @@ def roles(
             continue
         start = began[nodes[0]]
         first = [node for node in nodes if began[node] - start < resolution_s]
-        later = [node for node in nodes if node not in first]
-        for node in first if later else ():
-            others = f"{len(later)} other node{'s' if len(later) > 1 else ''} of its pool"
-            found[node] = Role(CULPRIT, f"differed {span_words(began[later[0]] - start)} before {others}")
-        for node in later:
-            if went_along(evidence[node]):
-                behind = span_words(began[node] - start)
-                reason = f"began {behind} after {nodes[0]}, and only went where its whole pool went"
-                found[node] = Role(VICTIM, reason, is_only_victim=True)
+        followed = [node for node in nodes if resolution_s <= began[node] - start <= FOLLOWS_WITHIN_S]
+        victims = [n for n in followed if at - began[n] <= FOLLOWS_WITHIN_S and went_along(evidence[n])]
+        for node in first if victims else ():
+            others = f"{len(victims)} other node{'s' if len(victims) > 1 else ''}"
+            when = span_words(began[victims[0]] - start)
+            found[node] = Role(CULPRIT, f"differed {when} before {others} that went where the pool went")
+        for node in victims:
+            behind = span_words(began[node] - start)
+            reason = f"began {behind} after {nodes[0]}, and only went where its whole pool went"
+            found[node] = Role(VICTIM, reason, is_only_victim=True)
     return found
 
 

@@ -140,6 +140,7 @@ def conclude(evidence: Sequence[Evidence], resolution_s: float) -> Diagnosed:
         check=_xid_check(needed) or known.check,
         also=tuple(also[:MAX_ALSO]),
         part=part,
+        weight=round(best.explains, 3),
     )
     return Diagnosed(diagnosis, first)
 
@@ -147,19 +148,20 @@ def conclude(evidence: Sequence[Evidence], resolution_s: float) -> Diagnosed:
 def is_better(new: Diagnosis, old: Diagnosis | None) -> bool:
     """Tell whether a newer diagnosis of one node is at least as well supported as the older one.
 
-    The same class is replaced when it has at least as many reasons, another class only by one that
-    is nearer to the cause, or by a likelier one with more reasons.
+    Another class takes over only when it is nearer to the cause or likelier: what happens to the node
+    later, while its incident is still open, is not its fault. The same class is told anew when more
+    speaks for it.
     """
     if old is None or old.fault_class == UNCLASSIFIED:
         return True
-    if new.fault_class == old.fault_class:
-        return _support(new) >= _support(old)
-    return _support(new) > _support(old)
+    if new.fault_class != old.fault_class:
+        return _nearness(new) > _nearness(old)
+    return (_nearness(new), new.weight) > (_nearness(old), old.weight)
 
 
-def _support(item: Diagnosis) -> tuple[int, bool, int]:
+def _nearness(item: Diagnosis) -> tuple[int, bool]:
     known = FAULT_CLASSES.get(item.fault_class)
-    return -(known.tier if known else CONSEQUENCE + 1), item.confidence == LIKELY, len(item.reasons)
+    return -(known.tier if known else CONSEQUENCE + 1), item.confidence == LIKELY
 
 
 def find_signs(evidence: Sequence[Evidence]) -> Findings:
@@ -184,12 +186,13 @@ def candidates(found: Findings) -> list[Candidate]:
         met = _met(rule, found)
         if met is None:
             continue
-        pieces = found.of(met)
+        pieces, supports = found.of(met), found.of(rule.supports)
         tier = FAULT_CLASSES[rule.fault_class].tier
         if tier == NAMES_ITSELF and not any(is_hard(item) for item in pieces):
             tier = PATTERN
         weights = sorted((worth(item) for item in pieces), reverse=True)
-        explains = weights[0] + FURTHER_SHARE * sum(weights[1:])
+        further = sum(weights[1:]) + sum(worth(item) for item in supports if item not in pieces)
+        explains = weights[0] + FURTHER_SHARE * further
         if rule.confidence != LIKELY:
             explains *= POSSIBLE_SHARE
         made = Candidate(rule, met, tier, explains)
@@ -253,7 +256,10 @@ def order_of(evidence: Sequence[Evidence], resolution_s: float) -> str:
     if not later:
         return f"{_listed(first)} moved together {within}"
     together = f" {within}" if len(first) > 1 else ""
-    after = ", ".join(f"{span_words(began[name] - start)} before {name}" for name in later[:MAX_ORDER])
+    by_span: dict[str, list[str]] = {}
+    for name in later[:MAX_ORDER]:
+        by_span.setdefault(span_words(began[name] - start), []).append(name)
+    after = ", ".join(f"{span} before {_listed(names)}" for span, names in by_span.items())
     return f"{_listed(first)}{together} moved {after}"
 
 
@@ -277,7 +283,7 @@ def _signs_of_metric(metric: str) -> tuple[str, ...]:
 
 
 def _fits(sign: Sign, item: Evidence) -> bool:
-    if sign.layer and item.layer != sign.layer:
+    if item.layer != sign.layer and (sign.layer or item.layer is Layer.ABSENCE):
         return False
     if sign.side and _side(item) != sign.side:
         return False

@@ -22,9 +22,6 @@ BAND_SIGMAS = 3.0
 MANY_PARTS = 3
 """From this many parts of one unit on, the evidence names them together."""
 
-POOL_MOVED = 2.0
-"""A move of the peers' median by more than this many of the present scales is a move of the pool."""
-
 PLURAL = {
     "gpu": "GPUs",
     "ib_device": "InfiniBand ports",
@@ -65,7 +62,7 @@ def peer_evidence(
     similarity: float | None,
     parts: Sequence[str],
     siblings: Sequence[str],
-    centre: FloatArray,
+    with_pool: bool,
 ) -> Evidence:
     """Describe one deviating cell, and on which parts of the node the same metric deviates.
 
@@ -75,8 +72,8 @@ def peer_evidence(
         Different parts that deviate to the same side, strongest first.
     siblings
         All parts of the node that have this metric.
-    centre : ndarray of shape (n_rows,)
-        Recent usual median of each row, NaN for unknown.
+    with_pool
+        True when the peers' median has moved to the same side.
     """
     signal = index.signals[index.cell_signal[cell]]
     spec = signal.spec
@@ -114,13 +111,8 @@ def peer_evidence(
         side=side,
         parts=tuple(part for part in parts if part),
         n_siblings=len(siblings),
-        with_pool=known and _went_along(median - float(centre[row]), scale, strength),
+        with_pool=with_pool,
     )
-
-
-def _went_along(moved: float, scale: float, strength: float) -> bool:
-    """Tell whether the peers' median moved by far, and to the side on which the member now is."""
-    return bool(np.isfinite(moved) and abs(moved) > POOL_MOVED * scale and moved * strength > 0)
 
 
 def direct_evidence(

@@ -167,7 +167,7 @@ FAULT_CLASSES: Mapping[str, FaultClass] = {
         "NFS server or path answers this node slowly",
         "compare round-trip time with other nodes of the same server; check path and server",
     ),
-    "nfs": FaultClass("NFS client", "compare mount options and operation counts with its peers"),
+    "nfs": FaultClass("NFS client", "compare mount options and operation counts with its peers", CONSEQUENCE),
     "disk": FaultClass(
         "local disk", "read SMART data and the kernel log for the disk; look for what fills it"
     ),
@@ -295,7 +295,9 @@ RULES: tuple[Rule, ...] = (
         nfs_stage="queue",
         supports=("nfs_backlog", "nfs_request_time", "io_pressure"),
     ),
-    Rule("nfs_queue", POSSIBLE, ("nfs_backlog",), none_of=("nfs_queue_time", "nfs_response_time")),
+    Rule(
+        "nfs_queue", POSSIBLE, ("nfs_backlog",), none_of=("nfs_queue_time", "nfs_response_time", "nfs_more")
+    ),
     Rule(
         "nfs_server",
         LIKELY,
@@ -307,7 +309,7 @@ RULES: tuple[Rule, ...] = (
         "nfs_server",
         POSSIBLE,
         any_of=("nfs_pending", "nfs_request_time"),
-        none_of=("nfs_queue_time", "nfs_response_time"),
+        none_of=("nfs_queue_time", "nfs_response_time", "nfs_more"),
         supports=("io_pressure",),
     ),
     Rule("nfs", POSSIBLE, ("nfs_any",)),

@@ -171,6 +171,12 @@ SIGNS: Mapping[str, Sign] = {
         "NFS client queues are longer", ("*nfs*backlog_queue*", "*nfs*sending_queue*"), "peer", "above"
     ),
     "nfs_pending": Sign("more NFS requests wait for answers", ("*nfs*pending_queue*",), "peer", "above"),
+    "nfs_more": Sign(
+        "more asked of NFS than by its peers",
+        ("*nfs*_bytes_total", "*nfs*sends_total", "*nfs*receives_total", "*nfs*requests_total", "*nfs_rpcs*"),
+        "peer",
+        "above",
+    ),
     "nfs_any": Sign("NFS activity unlike its peers'", ("*nfs*",), "peer"),
     "nfs_gone": Sign("the NFS mount vanished", ("*mountstats*",), layer="absence"),
     "disk_time": Sign(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from detector.outcome import GroupEvent
@@ -26,7 +27,11 @@ class GroupEvents:
     last_at: dict[str, float] = field(default_factory=dict)
 
     def step(
-        self, seen: dict[str, tuple[set[str], Counter[str]]], at: float, n_nodes: dict[str, int]
+        self,
+        seen: dict[str, tuple[set[str], Counter[str]]],
+        at: float,
+        n_nodes: dict[str, int],
+        cause_of: Callable[[str], str] = lambda pool: "",
     ) -> list[GroupEvent]:
         """Advance by one evaluation.
 
@@ -38,6 +43,8 @@ class GroupEvents:
             Evaluation time.
         n_nodes
             Size of each pool.
+        cause_of
+            Names what the nodes of a pool share; asked when an event opens and when it grows.
 
         Returns
         -------
@@ -53,10 +60,20 @@ class GroupEvents:
             known = self.open.get(pool)
             all_nodes = nodes | set(known.nodes if known else ())
             names = [name for name, _ in metrics.most_common(SHOWN_METRICS)]
+            has_grown = known is None or len(all_nodes) > len(known.nodes)
+            cause = (cause_of(pool) if has_grown else "") or (known.cause if known else "")
             reason = f"{len(all_nodes)} of {n_nodes.get(pool, 0)} nodes moved together: nobody is to blame"
+            reason += f"; shared: {cause}" if cause else ""
             started = known.started_at if known else self.began[pool]
             self.open[pool] = GroupEvent(
-                f"{pool}@{int(started)}", pool, started, None, tuple(sorted(all_nodes)), tuple(names), reason
+                id=f"{pool}@{int(started)}",
+                pool=pool,
+                started_at=started,
+                ended_at=None,
+                nodes=tuple(sorted(all_nodes)),
+                metrics=tuple(names),
+                reason=reason,
+                cause=cause,
             )
         ended: list[GroupEvent] = []
         for pool in list(self.began):

@@ -77,11 +77,12 @@ class Habit:
             Signed; the smaller of the two deviations where they agree in sign, else 0.
             NaN where z is, and during warm-up.
         """
-        wide = np.maximum(1.0, self.spread * ABS_TO_SIGMA)
-        change = (z - self.offset) / wide
-        agreed = np.sign(z) == np.sign(change)
-        result = np.where(agreed, np.sign(z) * np.minimum(np.abs(z), np.abs(change)), 0.0)
-        result[np.isnan(z) | (self.n_seen < WARM_UP_SAMPLES)] = np.nan
+        change = (z - self.offset) / np.maximum(1.0, self.spread * ABS_TO_SIGMA)
+        nearer = np.minimum(np.abs(z), np.abs(change))
+        sign = np.sign(z)
+        result = sign * nearer
+        result[np.flatnonzero(sign != np.sign(change))] = 0.0
+        result[np.flatnonzero(np.isnan(z) | (self.n_seen < WARM_UP_SAMPLES))] = np.nan
         return result
 
     def learn(self, z: FloatArray, deviating: NDArray[np.bool_], *, dt: float, habit_s: float) -> None:
@@ -89,14 +90,16 @@ class Habit:
         chosen = np.flatnonzero(np.isfinite(z) & ~deviating)
         if not len(chosen):
             return
-        n = self.n_seen[chosen]
+        n, offset, spread = self.n_seen.take(chosen), self.offset.take(chosen), self.spread.take(chosen)
         rate = np.maximum(1.0 / (n + 1.0), min(1.0 / HABIT_SAMPLES, dt / habit_s))
-        residual = z[chosen] - self.offset[chosen]
-        warm = n < WARM_UP_SAMPLES
-        limit = np.where(warm, np.inf, CLIP * np.maximum(1.0, self.spread[chosen] * ABS_TO_SIGMA))
-        residual = np.clip(residual, -limit, limit)
-        self.offset[chosen] += rate * residual
-        self.spread[chosen] += rate * (np.where(n == 0, 0.0, np.abs(residual)) - self.spread[chosen])
+        residual = z.take(chosen) - offset
+        limit = CLIP * np.maximum(1.0, spread * ABS_TO_SIGMA)
+        limit[np.flatnonzero(n < WARM_UP_SAMPLES)] = np.inf
+        residual = np.minimum(np.maximum(residual, -limit), limit)
+        self.offset[chosen] = offset + rate * residual
+        size = np.abs(residual)
+        size[np.flatnonzero(n == 0)] = 0.0
+        self.spread[chosen] = spread + rate * (size - spread)
         self.n_seen[chosen] = n + 1.0
 
 

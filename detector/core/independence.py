@@ -24,11 +24,14 @@ NEAR = 3.0
 """Values are brought this close to the median, in MADs, so that no single node makes a correlation."""
 
 CANDIDATE = 1.2
-"""Nodes whose targets sum to less than this many thresholds are left as they are."""
+"""Nodes whose cells sum to less than this many thresholds are left as they are."""
+
+MOST = 12
+"""A node's signals are compared with at most this many stronger ones."""
 
 
 def independent(
-    active: ActiveCells, left: FloatArray, index: SeriesIndex, layout: Layout, n_targets: int
+    active: ActiveCells, left: FloatArray, index: SeriesIndex, layout: Layout
 ) -> ActiveCells:
     """Weigh down what a stronger target of the same node already says.
 
@@ -40,36 +43,31 @@ def independent(
         How far each cell is off its habit over the newest window, NaN where unknown.
     index, layout
         Cells and groups.
-    n_targets
-        Number of monitored targets.
 
     Returns
     -------
     ActiveCells
-        With scores times ``1 - r^2`` where r is the correlation with a stronger target.
+        With shares of their own: ``1 - r^2`` where r is the correlation with a stronger signal.
     """
     if not len(active.cell):
         return active
-    factor = np.ones(len(active.cell))
-    key = active.node * n_targets + active.target
-    best = np.zeros(len(index.nodes) * n_targets)
-    np.maximum.at(best, key, active.score)
-    per_node = best.reshape(-1, n_targets)
-    several = ((per_node > 0).sum(axis=1) > 1) & (per_node.sum(axis=1) >= CANDIDATE)
+    strong = np.bincount(active.node, weights=active.score, minlength=len(index.nodes)) >= CANDIDATE
+    own = np.ones(len(active.cell))
     vectors: dict[int, FloatArray] = {}
     rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
-    for node in np.flatnonzero(several).tolist():
-        targets = np.flatnonzero(per_node[node] > 0)
+    for node in np.flatnonzero(strong).tolist():
+        mine = np.flatnonzero(active.node == node)
         kept: list[int] = []
-        for target in targets[np.argsort(-per_node[node, targets], kind="stable")].tolist():
-            mine = np.flatnonzero(key == node * n_targets + target)
-            row = int(rows[active.cell[mine[np.argmax(active.score[mine])]]])
-            if row < 0:
-                continue
-            shared = max((_correlation(row, other, node, rows, left, index, vectors) for other in kept), default=0.0)
-            factor[mine] = 1.0 - shared**2
-            kept.append(row)
-    return active.weighed(factor)
+        share: dict[int, float] = {}
+        for k in mine[np.argsort(-active.score[mine], kind="stable")].tolist():
+            signal, row = int(active.signal[k]), int(rows[active.cell[k]])
+            if signal not in share:
+                alike = (_correlation(row, other, node, rows, left, index, vectors) for other in kept)
+                share[signal] = 1.0 - max(alike, default=0.0) ** 2
+                if row >= 0 and len(kept) < MOST:
+                    kept.append(row)
+            own[k] = share[signal]
+    return active.with_own(own)
 
 
 def _correlation(
@@ -81,6 +79,8 @@ def _correlation(
     index: SeriesIndex,
     vectors: dict[int, FloatArray],
 ) -> float:
+    if one < 0 or one == other:
+        return float(one == other)
     a, b = (_by_node(row, rows, left, index, vectors) for row in (one, other))
     both = np.isfinite(a) & np.isfinite(b)
     both[node] = False

@@ -6,6 +6,7 @@ is young enough, which is how targets scraped at different phases meet at one ti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -52,6 +53,52 @@ class CellValues:
     codes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The ways from series to cells, worked out once for each state of the index.
+
+    Parameters
+    ----------
+    version
+        Of the index.
+    single, single_cell : ndarray of shape (n,)
+        Series that are the only one of their cell, and their cells.
+    other : ndarray of shape (n,)
+        The other series that have a cell.
+    mean_cell : ndarray of shape (n_means,)
+        Node-mean cells.
+    feeding, into : ndarray of shape (n_parts,)
+        Cells that feed them, and which of `mean_cell` each feeds.
+    """
+
+    version: int
+    single: IntArray
+    single_cell: IntArray
+    other: IntArray
+    mean_cell: IntArray
+    feeding: IntArray
+    into: IntArray
+
+
+def _paths(index: SeriesIndex) -> Paths:
+    component = index.series_component
+    cell = index.component_cell[component].astype(np.int64)
+    placed = cell >= 0
+    is_single = placed & (index.component_copies[component] == 1) & (index.cell_components[cell] == 1)
+    single = np.flatnonzero(is_single)
+    feeding = np.flatnonzero(index.cell_mean_of >= 0)
+    mean_cell, into = np.unique(index.cell_mean_of[feeding], return_inverse=True)
+    return Paths(
+        version=index.version,
+        single=single,
+        single_cell=cell[single],
+        other=np.flatnonzero(placed & ~is_single),
+        mean_cell=mean_cell.astype(np.int64),
+        feeding=feeding,
+        into=into,
+    )
+
+
 @dataclass(slots=True)
 class SeriesState:
     """Newest sample of every series and what it meant; grows with the index.
@@ -74,6 +121,13 @@ class SeriesState:
     is_code: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     stops_at: FloatArray = field(default_factory=lambda: np.zeros(0))
     dropped: dict[str, int] = field(default_factory=dict)
+    _paths: Paths | None = None
+
+    def paths_of(self, index: SeriesIndex) -> Paths:
+        """Return the ways from series to cells as the index is now."""
+        if self._paths is None or self._paths.version != index.version:
+            self._paths = _paths(index)
+        return self._paths
 
 
 def grow(array: NDArray[np.generic], size: int, fill: float) -> NDArray[np.generic]:
@@ -149,18 +203,20 @@ def take_in(
     state.rise[:] = 0.0
     if not len(series):
         return np.zeros(0, dtype=np.int64)
-    ok = (values >= state.low[series]) & (values <= state.high[series])
-    ok &= ~((values == 0.0) & state.zero_is_missing[series])
+    numbers = series.astype(np.int64)  # what numpy indexes by: anything else is converted each time
+    ok = (values >= state.low.take(numbers)) & (values <= state.high.take(numbers))
+    ok &= ~((values == 0.0) & state.zero_is_missing.take(numbers))
     if not ok.all():
         state.dropped["out of range"] = state.dropped.get("out of range", 0) + int((~ok).sum())
-        series, ts_ms, values = series[ok], ts_ms[ok], values[ok]
-    first = np.unique(series[state.last_ms[series] == 0]).astype(np.int64)
-    for chosen in _rounds(series):
-        _one_round(state, series[chosen], ts_ms[chosen], values[chosen], max_gap_ms)
+        usable = np.flatnonzero(ok)
+        numbers, ts_ms, values = numbers.take(usable), ts_ms.take(usable), values.take(usable)
+    first = np.unique(numbers[np.flatnonzero(state.last_ms.take(numbers) == 0)])
+    for chosen in _rounds(numbers):
+        _one_round(state, numbers[chosen], ts_ms[chosen], values[chosen], max_gap_ms)
     return first
 
 
-def _rounds(series: NDArray[np.int32]) -> list[IntArray | slice]:
+def _rounds(series: IntArray) -> list[IntArray | slice]:
     """Split samples so that no series occurs twice in a round, keeping their order."""
     if not len(series):
         return []
@@ -175,35 +231,32 @@ def _rounds(series: NDArray[np.int32]) -> list[IntArray | slice]:
 
 
 def _one_round(
-    state: SeriesState, series: NDArray[np.int32], ts_ms: IntArray, values: FloatArray, max_gap_ms: float
+    state: SeriesState, series: IntArray, ts_ms: IntArray, values: FloatArray, max_gap_ms: float
 ) -> None:
     """Take one sample per series: gauges as they are, counters as a rate."""
-    before_ms = state.last_ms[series]
+    before_ms = state.last_ms.take(series)
     newer = ts_ms > before_ms
     if not newer.all():
         state.dropped["late"] = state.dropped.get("late", 0) + int((~newer).sum())
         series, ts_ms, values, before_ms = series[newer], ts_ms[newer], values[newer], before_ms[newer]
-    counter = state.is_counter[series]
     meaning = values.copy()
-    if counter.any():
-        c = series[counter]
-        step = values[counter] - state.last_value[c]
-        gap = (ts_ms[counter] - before_ms[counter]).astype(np.float64)
-        fell = step < 0
-        if fell.any():
-            wrap = state.wrap[c]
-            around = step + wrap
-            wrapped = fell & (wrap > 0) & (around >= 0) & (around <= WRAP_REACH * wrap)
-            step[wrapped] = around[wrapped]
-            reset = fell & ~wrapped
-            step[reset] = np.nan
-        known = (before_ms[counter] > 0) & (gap <= max_gap_ms)
-        rate = np.where(known, step / np.maximum(gap, 1.0) * 1000.0, np.nan)
+    counter = np.flatnonzero(state.is_counter.take(series))
+    if len(counter):
+        c, new_value, before_ms = series.take(counter), values.take(counter), before_ms.take(counter)
+        step = new_value - state.last_value.take(c)
+        gap = (ts_ms.take(counter) - before_ms).astype(np.float64)
+        fell = np.flatnonzero(step < 0)
+        if len(fell):
+            wrap = state.wrap.take(c.take(fell))
+            around = step[fell] + wrap
+            wrapped = (wrap > 0) & (around >= 0) & (around <= WRAP_REACH * wrap)
+            step[fell] = np.where(wrapped, around, np.nan)
+        seen, near = before_ms > 0, gap <= max_gap_ms
+        rate = np.where(seen & near, step / np.maximum(gap, 1.0) * 1000.0, np.nan)
         meaning[counter] = rate
-        risen = np.where(np.isfinite(rate), step, 0.0)
         # A rise over a long gap is still a rise, only its rate is unknown.
-        risen = np.where((before_ms[counter] > 0) & (gap > max_gap_ms) & (step > 0), step, risen)
-        state.rise[c] += risen
+        told = np.isfinite(rate) | (seen & ~near & (step > 0))
+        state.rise[c] = state.rise.take(c) + np.where(told, step, 0.0)
     state.meaning[series] = meaning
     state.last_value[series] = values
     state.last_ms[series] = ts_ms
@@ -232,10 +285,36 @@ def cell_values(
     CellValues
         A cell that is summed over components adds those that are fresh.
     """
-    n_cells = index.n_cells
+    paths = state.paths_of(index)
+    newest, oldest = math.floor(at * 1000.0 + 500.0), math.floor((at - stale_after_s) * 1000.0)
+    fresh_series = (state.last_ms > oldest) & (state.last_ms <= newest)
+    value = np.full(index.n_cells, np.nan)
+    fresh = np.zeros(index.n_cells, dtype=bool)
+    single, cell = paths.single, paths.single_cell
+    is_fresh = fresh_series.take(single)
+    fresh[cell] = is_fresh
+    value[cell] = np.where(is_fresh, state.meaning.take(single), np.nan)
+    rise = np.zeros(index.n_cells)
+    rise[cell] = state.rise.take(single)
+    codes: dict[int, tuple[float, ...]] = {}
+    if len(paths.other):
+        chosen = paths.other[fresh_series[paths.other]]
+        codes = _shared(state, index, chosen, value, fresh)
+        into = index.component_cell[index.series_component[paths.other]]
+        rise += np.bincount(into, weights=state.rise[paths.other], minlength=index.n_cells)
+    _node_means(value, fresh, paths)
+    appeared = np.zeros(index.n_cells, dtype=bool)
+    if len(first_seen):
+        cells_first = index.component_cell[index.series_component[first_seen]]
+        appeared[cells_first[cells_first >= 0]] = True
+    return CellValues(value, rise, appeared, fresh, codes)
+
+
+def _shared(
+    state: SeriesState, index: SeriesIndex, chosen: IntArray, value: FloatArray, fresh: BoolArray
+) -> dict[int, tuple[float, ...]]:
+    """Fill the cells of fresh series that are not their cell's only one, in place; return the codes."""
     component, cell_of = index.series_component, index.component_cell
-    fresh_series = (state.last_ms > (at - stale_after_s) * 1000.0) & (state.last_ms <= at * 1000.0 + 500.0)
-    chosen = np.flatnonzero(fresh_series)
     copies = index.component_copies[component[chosen]] > 1
     codes: dict[int, tuple[float, ...]] = {}
     if copies.any():
@@ -245,16 +324,10 @@ def cell_values(
             cell = int(cell_of[component[series]])
             codes[cell] = (*codes.get(cell, ()), float(state.last_value[series]))
         chosen = np.concatenate([chosen[~copies], shared[np.argsort(state.last_ms[shared], kind="stable")]])
-    n_components = len(cell_of)
-    by_component = np.full(n_components, np.nan)
-    fresh_component = np.zeros(n_components, dtype=bool)
+    by_component = np.full(len(cell_of), np.nan)
+    fresh_component = np.zeros(len(cell_of), dtype=bool)
     by_component[component[chosen]] = state.meaning[chosen]
     fresh_component[component[chosen]] = True
-    placed = cell_of >= 0
-    fresh_component &= placed
-
-    value = np.full(n_cells, np.nan)
-    fresh = np.zeros(n_cells, dtype=bool)
     live = np.flatnonzero(fresh_component)
     fresh[cell_of[live]] = True
     single = index.cell_components[cell_of[live]] == 1
@@ -262,18 +335,7 @@ def cell_values(
     several = live[~single]
     several = several[np.isfinite(by_component[several])]
     _reduce_into(value, cell_of[several].astype(np.int64), by_component[several], index.cell_reduce)
-    _node_means(value, fresh, index)
-
-    rise = np.zeros(n_cells)
-    risen = np.flatnonzero(state.rise > 0)
-    cells_risen = cell_of[component[risen]]
-    keep = cells_risen >= 0
-    np.add.at(rise, cells_risen[keep], state.rise[risen[keep]])
-    appeared = np.zeros(n_cells, dtype=bool)
-    if len(first_seen):
-        cells_first = cell_of[component[first_seen]]
-        appeared[cells_first[cells_first >= 0]] = True
-    return CellValues(value, rise, appeared, fresh, codes)
+    return codes
 
 
 def _reduce_into(value: FloatArray, cells: IntArray, numbers: FloatArray, how: NDArray[np.int32]) -> None:
@@ -282,8 +344,8 @@ def _reduce_into(value: FloatArray, cells: IntArray, numbers: FloatArray, how: N
         return
     n_cells = len(value)
     method = how[cells]
-    touched = np.unique(cells)
     counts = np.bincount(cells, minlength=n_cells)
+    touched = np.flatnonzero(counts)
     sums = np.bincount(cells, weights=numbers, minlength=n_cells)
     by_mean = touched[how[touched] == REDUCE_MEAN]
     value[by_mean] = sums[by_mean] / counts[by_mean]
@@ -297,16 +359,16 @@ def _reduce_into(value: FloatArray, cells: IntArray, numbers: FloatArray, how: N
         value[by_max] = peak[by_max]
 
 
-def _node_means(value: FloatArray, fresh: BoolArray, index: SeriesIndex) -> None:
+def _node_means(value: FloatArray, fresh: BoolArray, paths: Paths) -> None:
     """Fill the node-mean cells from the parts that have a value, in place."""
-    target = index.cell_mean_of
-    feeding = np.flatnonzero(target >= 0)
-    if not len(feeding):
+    if not len(paths.mean_cell):
         return
-    feeding = feeding[np.isfinite(value[feeding])]
-    into = target[feeding]
-    counts = np.bincount(into, minlength=len(value))
-    sums = np.bincount(into, weights=value[feeding], minlength=len(value))
-    filled = np.flatnonzero(counts)
-    value[filled] = sums[filled] / counts[filled]
-    fresh[filled] = True
+    parts = value.take(paths.feeding)
+    told = np.isfinite(parts)
+    into, parts = (paths.into, parts) if told.all() else (paths.into[told], parts[told])
+    counts = np.bincount(into, minlength=len(paths.mean_cell))
+    sums = np.bincount(into, weights=parts, minlength=len(paths.mean_cell))
+    filled = counts > 0
+    cells = paths.mean_cell[filled]
+    value[cells] = sums[filled] / counts[filled]
+    fresh[cells] = True

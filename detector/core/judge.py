@@ -47,6 +47,8 @@ class ActiveCells:
         Signed deviation in scales, and epoch seconds at which it began.
     is_shift : ndarray of shape (n_active,), bool
         True for lasting changes of habit, which have lasted by nature.
+    own : ndarray of shape (n_active,)
+        Share of the deviation that no stronger signal of the node tells already.
     """
 
     cell: IntArray
@@ -59,14 +61,15 @@ class ActiveCells:
     strength: FloatArray
     since: FloatArray
     is_shift: BoolArray
+    own: FloatArray
 
     def only(self, keep: BoolArray) -> ActiveCells:
         """Return the chosen ones."""
         return ActiveCells(*(getattr(self, item.name)[keep] for item in fields(self)))
 
-    def weighed(self, factor: FloatArray) -> ActiveCells:
-        """Return these with scores times `factor`."""
-        return replace(self, score=self.score * factor)
+    def with_own(self, own: FloatArray) -> ActiveCells:
+        """Return these with other shares that are their own."""
+        return replace(self, own=own)
 
     def and_also(self, other: ActiveCells) -> ActiveCells:
         """Return these and others; a cell may be in both."""
@@ -113,6 +116,7 @@ def active_cells(
         strength=clock.strength[cell],
         since=clock.since[cell],
         is_shift=np.zeros(len(cell), dtype=bool),
+        own=np.ones(len(cell)),
     )
     return found, common
 
@@ -154,6 +158,7 @@ def shifted_cells(
         strength=shift[cell],
         since=since[cell],
         is_shift=every,
+        own=np.ones(len(cell)),
     )
     return found, common
 
@@ -217,10 +222,10 @@ def node_scores(
     n_nodes = len(index.nodes)
     sizes = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1)}
     now = active.only(active.now)
-    instant = fuse(now.score, now.node, now.target, now.signal, **sizes)
-    lasting = fuse(active.score * active.ramp, active.node, active.target, active.signal, **sizes)
+    instant = fuse(now.score, now.own, now.node, now.target, now.signal, **sizes)
+    lasting = fuse(active.score * active.ramp, active.own, active.node, active.target, active.signal, **sizes)
     slow = active.only(active.is_shift)
-    shifted = fuse(slow.score, slow.node, slow.target, slow.signal, **sizes)
+    shifted = fuse(slow.score, slow.own, slow.node, slow.target, slow.signal, **sizes)
     hard = np.zeros(n_nodes)
     strongest = np.zeros(n_nodes)
     if len(direct_score):

@@ -93,8 +93,8 @@ class Memory:
         """
         if not self.exporter_seen.size:
             return np.zeros(self.index.n_cells, dtype=bool)
-        seen = self.exporter_seen[self.index.cell_node, self.presence.exporter_of]
-        return np.asarray(seen >= MIN_SEEN)
+        key = self.index.cell_node * self.exporter_seen.shape[1] + self.presence.exporter_of
+        return np.asarray((self.exporter_seen.ravel() >= MIN_SEEN).take(key))
 
     def count_appearances(self, cells: CellValues, first: NDArray[np.int64]) -> None:
         """Count the first value of a labelled error counter as a rise: it exists since its first event."""
@@ -114,7 +114,8 @@ class Memory:
         if not self.exporter_seen.size:
             return
         n_exporters = self.exporter_seen.shape[1]
-        key = self.index.cell_node[fresh].astype(np.int64) * n_exporters + self.presence.exporter_of[fresh]
+        cells = np.flatnonzero(fresh)
+        key = self.index.cell_node.take(cells) * n_exporters + self.presence.exporter_of.take(cells)
         seen = np.bincount(key, minlength=self.exporter_seen.size) > 0
         self.exporter_seen += seen.reshape(self.exporter_seen.shape)
 

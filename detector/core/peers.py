@@ -160,7 +160,7 @@ def _stack_stats(
     """Median, sigma, outer order statistic and count of each row of one stack."""
     n_rows, width = len(stack.rows), stack.n_columns
     flat = np.full(n_rows * width, np.nan)
-    flat[stack.positions] = values[stack.cells]
+    flat[stack.positions] = values.take(stack.cells)
     ordered = flat.reshape(n_rows, width)
     ordered.sort(axis=1)
     count = width - np.count_nonzero(np.isnan(ordered), axis=1)
@@ -252,12 +252,13 @@ def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
     """
     # The row numbers of cells without a group are -1: that is where the NaN stands.
     median, scale = np.append(stats.median, np.nan), np.append(stats.scale, np.nan)
-    z = (values - median[layout.row_of_cell]) / scale[layout.row_of_cell]
+    rows = layout.row_of_cell
+    z = (values - median.take(rows)) / scale.take(rows)
     cells = layout.slot_cells
     if not len(cells):
         return np.asarray(z)
-    rows, whole = layout.slot_row_of_cell[cells], z[cells]
-    slot = (values[cells] - median[rows]) / scale[rows]
+    rows, whole = layout.slot_row_of_cell.take(cells), z.take(cells)
+    slot = (values.take(cells) - median.take(rows)) / scale.take(rows)
     sign = np.sign(whole)
     agreed = np.where(sign == np.sign(slot), sign * np.minimum(np.abs(whole), np.abs(slot)), 0.0)
     both = np.isfinite(whole) & np.isfinite(slot)

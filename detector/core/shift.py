@@ -10,6 +10,7 @@ shifts visible, noise that does not, does not.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +43,28 @@ SPARE_SAMPLES = 2
 LONG_BLOCKS, LONG_NEEDED = 10, 6
 """Blocks of the long window, each half as long as the short one must last, and how many must exceed."""
 
+SEEN_SHARE = 0.7
+"""Share of the threshold from which a shift adds to the evidence: several weak ones can decide."""
+
 HELD_SHARE = 0.6
-"""Share of the threshold down to which a shift is the same one as before."""
+"""Share of that down to which a shift is the same one as before."""
+
+
+@cache
+def network(size: int) -> tuple[tuple[int, int], ...]:
+    """Return the pairs to compare and swap, in order, that sort `size` values (odd-even merge sort)."""
+    pairs = []
+    step = 1
+    while step < size:
+        stride = step
+        while stride >= 1:
+            for start in range(stride % step, size - stride, 2 * stride):
+                for i in range(min(stride, size - start - stride)):
+                    if (i + start) // (2 * step) == (i + start + stride) // (2 * step):
+                        pairs.append((i + start, i + start + stride))
+            stride //= 2
+        step *= 2
+    return tuple(pairs)
 
 
 @dataclass(slots=True)
@@ -105,8 +126,7 @@ class Level:
         ndarray of shape (n_cells,)
             Signed; 0 where too few samples agree, NaN where unknown.
         """
-        ordered = np.sort(self._values, axis=0)
-        count = self.size - np.isnan(ordered).sum(axis=0)
+        ordered, count = self._ordered()
         columns = np.arange(ordered.shape[1])
         middle = ordered[np.clip((count - 1) // 2, 0, None), columns].astype(np.float64)
         middle[count < self.needed] = np.nan
@@ -122,6 +142,17 @@ class Level:
             up, down = above - centre, below - centre
             shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
             return np.asarray(np.where(np.isfinite(self.middle), shift / self.scale, np.nan))
+
+    def _ordered(self) -> tuple[FloatArray32, IntArray]:
+        """Return the windows with each cell's values in ascending order, missing ones last, and their number.
+
+        A sorting network over whole rows: every cell is sorted at once (Batcher 1968).
+        """
+        missing = np.isnan(self._values)
+        rows = list(np.where(missing, np.float32(np.inf), self._values))
+        for i, j in network(self.size):
+            rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
+        return np.array(rows), self.size - missing.sum(axis=0)
 
     def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
         """Learn how far the member's own windows usually lie from its habit."""
@@ -285,9 +316,9 @@ class Shift:
             Cells that are shifted now.
         """
         size = np.abs(np.nan_to_num(shifted))
-        over = size >= threshold
+        over = size >= SEEN_SHARE * threshold
         self.since[over & np.isnan(self.since)] = at - lasted_s
-        self.since[np.isfinite(shifted) & (size < HELD_SHARE * threshold)] = np.nan
+        self.since[np.isfinite(shifted) & (size < HELD_SHARE * SEEN_SHARE * threshold)] = np.nan
         return np.asarray(over)
 
     def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:

@@ -31,20 +31,23 @@ def mean_distances(window: FloatArray) -> FloatArray:
     With s sorted and P its prefix sums, the sum of |x - y| over all y is
     ``x * (2k - n) + P[n] - 2 P[k]`` for x at rank k, because k members lie below and n - k above.
     """
-    total = np.zeros(window.shape[1])
-    met = np.zeros(window.shape[1])
-    for row in window:
-        present = np.flatnonzero(np.isfinite(row))
-        n = len(present)
-        if n < 2:
-            continue
-        order = present[np.argsort(row[present], kind="stable")]
-        s = row[order] - row[order[n // 2]]
-        prefix = np.concatenate([[0.0], np.cumsum(s)])
-        k = np.arange(n)
-        distance = s * (2 * k - n) + prefix[n] - 2 * prefix[k]
-        total[order] += np.maximum(distance, 0.0) / (n - 1)
-        met[order] += 1
+    present = np.isfinite(window)
+    n = present.sum(axis=1)
+    window, present, n = window[n >= 2], present[n >= 2], n[n >= 2, None]
+    n_times, n_members = window.shape
+    # Who is not there comes last.
+    order = np.argsort(np.where(present, window, np.inf), axis=1, kind="stable")
+    ordered = np.take_along_axis(window, order, axis=1)
+    ordered -= np.take_along_axis(ordered, n // 2, axis=1)
+    ordered[~np.take_along_axis(present, order, axis=1)] = 0.0
+    prefix = np.zeros((n_times, n_members + 1))
+    np.cumsum(ordered, axis=1, out=prefix[:, 1:])
+    k = np.arange(n_members)
+    sums = ordered * (2 * k - n) + prefix[:, -1:] - 2 * prefix[:, :-1]
+    distances = np.zeros((n_times, n_members))
+    np.put_along_axis(distances, order, np.maximum(sums, 0.0) / (n - 1), axis=1)
+    distances[~present] = 0.0
+    total, met = distances.sum(axis=0), present.sum(axis=0)
     with np.errstate(invalid="ignore"):
         return np.where(met > 0, total / np.maximum(met, 1), np.nan)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,12 @@ MAX_EVIDENCE = 20
 
 PER_METRIC = 2
 """Pieces of peer evidence that a metric with roles (NFS operations, interfaces) gives at most."""
+
+POOL_MOVED = 2.0
+"""A move of the peers' median by more than this many scales of before is a move of the pool."""
+
+BEFORE_FRAMES = 5
+"""Evaluations before a deviation began whose medians tell where the pool was."""
 
 PART_SHARE = 0.5
 """Parts that deviate at least this much of what the strongest one does are named with it."""
@@ -68,8 +74,6 @@ class Teller:
         Memory of the pipeline.
     n_window
         Evaluations over which similarity is measured.
-    centre : ndarray of shape (n_rows,)
-        Recent usual median of each row; empty when it is not known.
     """
 
     index: SeriesIndex
@@ -77,7 +81,6 @@ class Teller:
     direct: DirectState
     window: Window
     n_window: int
-    centre: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def evidence(self, ev: Evaluation, node: int) -> tuple[Evidence, ...]:
         """Return ranked evidence against one node: what speaks for itself, then by weight."""
@@ -173,7 +176,7 @@ class Teller:
     def _peer(self, ev: Evaluation, k: int, mine: IntArray, cells: IntArray) -> Evidence:
         cell = int(ev.active.cell[k])
         row = int(ev.layout.row_of_cell[cell])
-        n_rows = len(ev.stats.median)
+        since = float(np.nan_to_num(ev.active.since[k], nan=ev.at))
         ratio = float("nan")
         if row >= 0:
             ratio = self.window.similarity(ev.layout, row, cell, self.n_window)
@@ -185,10 +188,27 @@ class Teller:
             cell,
             score=float(ev.active.score[k]),
             strength=float(ev.active.strength[k]),
-            since=float(np.nan_to_num(ev.active.since[k], nan=ev.at)),
+            since=since,
             at=ev.at,
             similarity=ratio if np.isfinite(ratio) else None,
             parts=self._parts(ev, k, mine),
             siblings=self._siblings(int(ev.active.signal[k]), cells),
-            centre=self.centre if len(self.centre) == n_rows else np.full(n_rows, np.nan),
+            with_pool=bool(self._pool_moved(ev, cell, mine) * ev.active.strength[k] > 0),
         )
+
+    def _pool_moved(self, ev: Evaluation, cell: int, mine: IntArray) -> int:
+        """Say to which side the median of a cell's peers has moved since the node's first sign, 0 for none.
+
+        The first sign of any signal counts: what shows later, when the peers stand still again, is
+        still the same move.
+        """
+        row = max(int(ev.layout.row_of_cell[cell]), int(ev.layout.slot_row_of_cell[cell]))
+        frames = [f for f in self.window.frames() if f.layout is ev.layout]
+        began = ev.active.since[mine]
+        began = began[np.isfinite(began) & (began > (frames[0].at if frames else ev.at))]
+        if not len(began):
+            return 0
+        before = [f for f in frames if f.at < began.min()][-BEFORE_FRAMES:]
+        median = float(np.median([frame.median[row] for frame in before]))
+        moved = float(ev.stats.median[row]) - median
+        return int(np.sign(moved)) if abs(moved) > POOL_MOVED * float(before[-1].scale[row]) else 0

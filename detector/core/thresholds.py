@@ -54,15 +54,18 @@ class Thresholds:
     Parameters
     ----------
     signals
-        Robust z-score at which a signal deviates; never below the setting.
+        Robust z-score at which a signal deviates.
     node
         Peer evidence of a node is divided by this, at least 1.
+    floor
+        Share of the plain threshold below which no signal goes.
     notes
         What of the calibration is not used, in sentences.
     """
 
     signals: Mapping[SignalKey, float] = field(default_factory=dict)
     node: float = 1.0
+    floor: float = 1.0
     notes: tuple[str, ...] = ()
 
     def of(self, key: SignalKey, plain: float) -> float:
@@ -70,7 +73,7 @@ class Thresholds:
         found = self.signals.get(key)
         if found is None:
             found = self.signals.get(SignalKey(key.metric, ANY_ROLE, key.per_node), plain)
-        return max(found, plain)
+        return max(found, plain * self.floor)
 
 
 class CellThresholds:

@@ -79,11 +79,14 @@ class Twins:
         paired = np.flatnonzero(self.other >= 0)
         if not len(paired):
             return score
-        mine, its = np.abs(score[paired]), np.abs(score[self.other[paired]])
-        least = of_chosen(threshold, paired)
-        ordinary = ORDINARY_SHARE * of_chosen(threshold, self.other[paired])
+        other = self.other.take(paired)
+        mine, its = np.abs(score.take(paired)), np.abs(score.take(other))
+        least, ordinary = of_chosen(threshold, paired), ORDINARY_SHARE * of_chosen(threshold, other)
         with np.errstate(invalid="ignore"):
-            denied = paired[(mine >= least) & (its < ordinary)]
+            denied = paired[np.flatnonzero((mine >= least) & (its < ordinary))]
+        if not len(denied) and not self.disputed_s.any():
+            return score
+        with np.errstate(invalid="ignore"):
             agreed = paired[(mine < least) | (its >= ordinary)]
         self.disputed_s[agreed] = 0.0
         self.since[agreed] = np.nan

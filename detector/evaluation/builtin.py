@@ -15,6 +15,7 @@ from detector.evaluation.model import GROUP_EVENT, Call, Case, Findings, Flag, M
 from detector.outcome import DataQuality, Evidence, Incident, Outcome
 from detector.pipeline import Pipeline
 from detector.replay import Replayed, grid, pipeline_for, replay_case
+from detector.source.base import Source
 from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import Catalog
 
@@ -95,25 +96,42 @@ class OddnodeDetector:
             use_pool=self.use_pool,
             thresholds=self.thresholds,
         )
-        names = pipeline.names()
-        after = SHOWN_AFTER * 5 * pipeline.n_window * case.step_s
-        due = sorted(((min(m.at + after, case.end), i) for i, m in enumerate(moments)), reverse=True)
-        found: dict[int, Trace] = {}
-        before_ms = int((case.start - case.step_s) * 1000) - 1
-        times = list(grid(case.start, case.end, case.step_s))
-        for at in times:
-            if not due:
-                break
-            end_ms = round(at * 1000)
-            outcome = pipeline.evaluate(source.fetch(names, before_ms, end_ms, pipeline.interner), at)
-            before_ms = end_ms
-            while due and (due[-1][0] <= at or at == times[-1]):
-                _, i = due.pop()
-                trace = trace_of(pipeline, outcome, moments[i])
-                if trace is not None:
-                    found[i] = trace
-        source.close()
-        return [found[i] for i in sorted(found)]
+        try:
+            return traces_of(pipeline, source, case, moments)
+        finally:
+            source.close()
+
+
+def traces_of(pipeline: Pipeline, source: Source, case: Case, moments: Sequence[Moment]) -> list[Trace]:
+    """Run a fresh pipeline up to the last moment and keep the signals behind each.
+
+    Parameters
+    ----------
+    pipeline, source
+        As for `detector.replay.play`.
+    case
+        Only its times are used.
+    moments
+        What is worth a picture.
+    """
+    names = pipeline.names()
+    after = SHOWN_AFTER * 5 * pipeline.n_window * case.step_s
+    due = sorted(((min(m.at + after, case.end), i) for i, m in enumerate(moments)), reverse=True)
+    found: dict[int, Trace] = {}
+    before_ms = int((case.start - case.step_s) * 1000) - 1
+    times = list(grid(case.start, case.end, case.step_s))
+    for at in times:
+        if not due:
+            break
+        end_ms = round(at * 1000)
+        outcome = pipeline.evaluate(source.fetch(names, before_ms, end_ms, pipeline.interner), at)
+        before_ms = end_ms
+        while due and (due[-1][0] <= at or at == times[-1]):
+            _, i = due.pop()
+            trace = trace_of(pipeline, outcome, moments[i])
+            if trace is not None:
+                found[i] = trace
+    return [found[i] for i in sorted(found)]
 
 
 def _rebuilt(

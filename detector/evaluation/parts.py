@@ -17,7 +17,12 @@ def normalised(part: str) -> tuple[str, ...]:
 def same_part(named: str, labelled: str) -> bool:
     """Tell whether a named part is one of the labelled ones (separated by commas).
 
-    Nothing named is never right: to say only the node is not to name the part.
+    Nothing named is never right: to say only the node is not to name the part. A number of parts
+    (``8 GPUs``) is right when just so many of that kind are labelled.
     """
     words = normalised(named)
-    return bool(words) and any(words == normalised(one) for one in labelled.split(","))
+    parts = [normalised(one) for one in labelled.split(",")]
+    if len(words) == 2 and words[0].isdecimal():
+        kinds = {part[0] for part in parts if part}
+        return len(set(parts)) == int(words[0]) > 1 and kinds == {words[1].removesuffix("s")}
+    return bool(words) and any(words == part for part in parts)

@@ -159,6 +159,7 @@ def _told(score: CaseScore) -> str:
         what += "".join(f", {word}" for word in (f.severity, f.visible) if word)
         if f.visible_at is not None:
             what += f" {seconds_words(f.visible_at - f.onset)} after it"
+            what += f" in {f.visible_in}" if f.visible_in else ""
         if fault.delay_s is None:
             lines.append(f"<li><b class='bad'>missed</b> {escape(what)}; {escape(fault.why)}</li>")
         else:

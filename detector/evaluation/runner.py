@@ -27,7 +27,7 @@ MAX_MOMENTS = 6
 """Pictures of one case."""
 
 MOMENT_STEPS = 10
-"""A missed fault is shown as of this many steps after its onset."""
+"""A missed fault is shown as of this many steps after its onset, or after it became visible."""
 
 Progress = Callable[[int, int], None]
 A = TypeVar("A")
@@ -114,7 +114,11 @@ def moments_of(score: CaseScore) -> tuple[Moment, ...]:
     """Return what is worth a picture: misses, then false alarms, then hits."""
     step = score.recording.step_s
     missed = [
-        Moment(f.fault.node, min(f.fault.end, f.fault.onset + MOMENT_STEPS * step))
+        Moment(
+            f.fault.node,
+            min(f.fault.end, (f.fault.visible_at or f.fault.onset) + MOMENT_STEPS * step),
+            f.fault.visible_in,
+        )
         for f in score.faults
         if f.delay_s is None
     ]

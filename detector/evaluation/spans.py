@@ -41,8 +41,8 @@ class Fault:
         As in the labels.
     kind, part, severity
         As in the labels; several are joined by a comma, unknown ones are ``unspecified`` or empty.
-    visible, visible_at
-        As in the labels: of several, the plainest grade and the first time.
+    visible, visible_at, visible_in
+        As in the labels: of several, the plainest grade, the first time and the first metric.
     """
 
     node: str
@@ -53,6 +53,7 @@ class Fault:
     severity: str
     visible: str = ""
     visible_at: float | None = None
+    visible_in: str = ""
 
 
 def episodes(flags: Iterable[Flag], end: float, merge_s: float) -> list[Episode]:
@@ -116,6 +117,7 @@ def _joined(faults: Sequence[RecordedFault]) -> Fault:
         severity=_words(f.severity for f in faults),
         visible=max((f.visible for f in faults), key=("", *GRADES).index),
         visible_at=min((f.visible_at for f in faults if f.visible_at is not None), default=None),
+        visible_in=next((f.visible_in for f in faults if f.visible_in), ""),
     )
 
 

@@ -39,6 +39,8 @@ class RecordedFault:
         Whether its trace in the samples is plain: ``visible`` or ``faint``, empty when not stated.
     visible_at
         Epoch seconds at which a visible trace begins, None when not stated.
+    visible_in
+        Metric in which the trace is plainest, empty when not stated.
     """
 
     node: str
@@ -49,6 +51,7 @@ class RecordedFault:
     severity: str = ""
     visible: str = ""
     visible_at: float | None = None
+    visible_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +253,7 @@ def _fault(entry: _Entry) -> RecordedFault:
         severity=entry.text("severity", required=False),
         visible=visible,
         visible_at=visible_at,
+        visible_in=entry.text("visible_in", required=False),
     )
 
 

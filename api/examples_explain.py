@@ -1,0 +1,162 @@
+"""Example of ``/v1/explain``: the reconstructed NVLink incident in its 26th minute, shortened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EXPLAIN: dict[str, Any] = {
+    "at": 1767001560.0,
+    "data_age_s": 31.2,
+    "is_partial": False,
+    "node": "gpu068",
+    "asked_at": None,
+    "basis": "evaluation",
+    "note": "",
+    "explanation": {
+        "node": "gpu068",
+        "at": 1767001560.0,
+        "status": "suspect",
+        "summary": "named: DCGM_FI_DEV_XID_ERRORS on gpu 3: XID 149 appeared (critical); "
+        "19 more signals in 5 targets",
+        "diagnosis": [
+            "likely: NVLink of one GPU (gpu 3)",
+            "because XID 149 on gpu 3: NVLink network unit NETIR, in most forms a lost link",
+        ],
+        "pool": {
+            "name": "main",
+            "n_peers": 59,
+            "min_peers": 3,
+            "joined_at": 1767000030.0,
+            "in_grace": False,
+            "text": "pool main of 60 nodes",
+        },
+        "hard": 2.1225,
+        "instant": 7.2995,
+        "lasting": 5.7118,
+        "checks": [
+            {
+                "name": "direct signals and absences",
+                "value": 2.1225,
+                "needed": 1.0,
+                "passed": True,
+                "unit": "",
+                "text": "name the node at once, without peers",
+            },
+            {
+                "name": "all evidence, by how long it lasted",
+                "value": 5.7118,
+                "needed": 1.0,
+                "passed": True,
+                "unit": "",
+                "text": "and the time below: together they name the node",
+            },
+            {
+                "name": "time with all evidence over 1",
+                "value": 90.0,
+                "needed": 120.0,
+                "passed": False,
+                "unit": "s",
+                "text": "halved: direct evidence is over 0.5",
+            },
+        ],
+        "targets": [
+            {
+                "target": "GPU",
+                "metric": "DCGM_FI_DEV_FB_USED",
+                "n_signals": 18,
+                "instant": 1.0,
+                "lasting": 1.0,
+            },
+            {
+                "target": "InfiniBand",
+                "metric": "node_infiniband_port_data_received_bytes_total",
+                "n_signals": 6,
+                "instant": 1.0,
+                "lasting": 0.9459,
+            },
+        ],
+        "direct": [
+            {
+                "metric": "DCGM_FI_DEV_XID_ERRORS",
+                "labels": {"gpu": "3"},
+                "part": "gpu 3",
+                "severity": "critical",
+                "value": 149.0,
+                "event_value": 149.0,
+                "n_events": 2,
+                "since": 1767001500.0,
+                "expires_at": 1767003360.0,
+                "faulty_s": 0.0,
+                "score": 1.95,
+                "why": "decides alone",
+            }
+        ],
+        "n_direct": 171,
+        "absences": [],
+        "missing": [],
+        "signals": [
+            {
+                "metric": "DCGM_FI_DEV_SM_CLOCK",
+                "labels": {"gpu": "2"},
+                "part": "8 GPUs",
+                "target": "GPU",
+                "measure": "megahertz",
+                "n_parts": 8,
+                "n_alike": 3,
+                "value": 345.0,
+                "peer_median": 1920.0,
+                "scale": 39.5523047155508,
+                "n_peers": 59,
+                "z": -39.8207,
+                "offset": -0.3067,
+                "spread": 0.1692,
+                "n_habit": 49,
+                "deviation": -39.514,
+                "threshold": 5.0,
+                "strength": -39.4807,
+                "dwell_s": 90.0,
+                "needed_s": 240.0,
+                "since": 1767001500.0,
+                "weight": 1.0,
+                "similarity": 11.5028,
+                "similarity_gate": 2.0,
+                "n_shared": 1,
+                "n_nodes": 60,
+                "twin": "all_smi_gpu_frequency_mhz",
+                "twin_deviation": -39.4948,
+                "score": 4.0,
+                "fate": "counts",
+                "why": "worth 4.00, has lasted for 90 of 240 s",
+            }
+        ],
+        "fates": {"ordinary": 169, "counts": 133, "better side": 26, "fading": 1},
+        "undetermined": "",
+        "notes": [],
+        "incident": {
+            "id": "gpu068@1767001500",
+            "state": "suspect",
+            "active_at": 1767001500.0,
+            "suspect_at": 1767001560.0,
+            "cleared_at": None,
+            "healthy_s": 0.0,
+            "clears_after_s": 600.0,
+            "peak_score": 7.299468149526245,
+            "reason": "DCGM_FI_DEV_XID_ERRORS on gpu 3: XID 149 appeared "
+            "(critical); 19 more signals in 5 targets",
+        },
+        "group_events": [],
+        "data_quality": [],
+    },
+    "incidents": [],
+    "transitions": [
+        {
+            "incident_id": "gpu068@1767001500",
+            "node": "gpu068",
+            "at": 1767001560.0,
+            "before": "pending",
+            "after": "suspect",
+            "reason": "DCGM_FI_DEV_XID_ERRORS on gpu 3: XID 149 appeared (critical); 19 more "
+            "signals in 5 targets",
+        }
+    ],
+}

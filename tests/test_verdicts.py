@@ -1,0 +1,138 @@
+"""Verdicts worth reading, through the whole pipeline: class, part, culprit, shared cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.outcome import Status, Verdict
+from tests.builders import Telemetry, gauge, gpu_gauge, gpu_labels, node_labels, suspects
+
+WARM = 30
+
+
+def of(telemetry: Telemetry, node: str) -> Verdict:
+    return next(v for v in telemetry.outcomes[-1].verdicts if v.node == node)
+
+
+def gpus(telemetry: Telemetry, change=None) -> None:
+    """Add four GPUs of each node; `change(metric, tick, node, gpu)` gives other values."""
+    levels = {
+        "DCGM_FI_DEV_GPU_TEMP": (60.0, 0.5),
+        "DCGM_FI_DEV_SM_CLOCK": (1900.0, 5.0),
+        "DCGM_FI_DEV_POWER_USAGE": (850.0, 5.0),
+        "DCGM_FI_DEV_GPU_UTIL": (98.0, 0.5),
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": (180_000.0, 1500.0),
+    }
+    for name, (level, noise) in levels.items():
+
+        def changed(tick, node, gpu, name=name):
+            return None if change is None else change(name, tick, node, gpu)
+
+        telemetry.add(gpu_gauge(telemetry, name, level, noise, changed))
+
+
+def test_a_hot_gpu_that_throttles_is_named_with_its_slot():
+    def hot(name, tick, node, gpu):
+        if node != "gpu004" or gpu != 2 or tick <= WARM:
+            return None
+        return {"DCGM_FI_DEV_GPU_TEMP": 88.0, "DCGM_FI_DEV_SM_CLOCK": 1200.0}.get(name)
+
+    telemetry = Telemetry()
+    gpus(telemetry, hot)
+    telemetry.run(WARM + 20)
+    verdict = of(telemetry, "gpu004")
+    assert verdict.status is Status.SUSPECT
+    assert verdict.part == "gpu 2"
+    assert verdict.diagnosis is not None
+    assert (verdict.diagnosis.fault_class, verdict.diagnosis.confidence) == ("thermal", "likely")
+    assert verdict.diagnosis.part == "gpu 2"
+    assert verdict.evidence[0].parts == ("gpu 2",)
+    assert verdict.evidence[0].n_siblings == 4
+    incident = next(i for i in telemetry.outcomes[-1].incidents if i.node == "gpu004")
+    assert incident.diagnosis == verdict.diagnosis
+    assert incident.part == "gpu 2"
+    assert of(telemetry, "gpu001").diagnosis is None
+
+
+def test_nvlink_of_all_gpus_of_a_node_points_to_its_fabric():
+    def slow(name, tick, node, gpu):
+        is_slow = node == "gpu004" and tick > WARM and "NVLINK" in name
+        return 60_000.0 if is_slow else None
+
+    telemetry = Telemetry()
+    gpus(telemetry, slow)
+    telemetry.run(WARM + 20)
+    verdict = of(telemetry, "gpu004")
+    assert verdict.diagnosis is not None
+    assert (verdict.diagnosis.fault_class, verdict.part) == ("nvswitch", "4 GPUs")
+
+
+def with_victim(telemetry: Telemetry, *, has_culprit: bool) -> None:
+    """Let gpu002 tell an XID, the pool's load sink 3 minutes later, and gpu007's load vanish."""
+    telemetry.add(
+        lambda tick, node: [
+            (
+                "DCGM_FI_DEV_XID_ERRORS",
+                gpu_labels(node, 1),
+                79.0 if has_culprit and node == "gpu002" and tick > WARM else 0.0,
+            )
+        ]
+    )
+
+    def level(normal: float):
+        def change(tick, node):
+            if tick <= WARM + 6:
+                return None
+            return (0.1 if node == "gpu007" else 0.7 + 0.01 * (tick % 3)) * normal
+
+        return change
+
+    for name, normal in (
+        ("node_load1", 400.0),
+        ("node_load5", 400.0),
+        ("node_memory_AnonPages_bytes", 4e11),
+        ("node_memory_Committed_AS_bytes", 4e11),
+    ):
+        telemetry.add(gauge(telemetry, name, normal, 0.01 * normal, level(normal)))
+    power = level(850.0)
+    telemetry.add(
+        gpu_gauge(telemetry, "DCGM_FI_DEV_POWER_USAGE", 850.0, 8.0, lambda tick, node, gpu: power(tick, node))
+    )
+
+
+@pytest.mark.parametrize("has_culprit", [True, False])
+def test_who_only_went_where_the_pool_went_is_named_only_without_a_culprit(has_culprit):
+    telemetry = Telemetry()
+    with_victim(telemetry, has_culprit=has_culprit)
+    telemetry.run(WARM + 6 + 12)
+    named = telemetry.ever_suspect()
+    assert ("gpu002" in named) == has_culprit
+    assert ("gpu007" in named) == (not has_culprit)
+    if has_culprit:
+        victim = of(telemetry, "gpu007")
+        assert victim.status is Status.PENDING
+        assert victim.diagnosis is not None
+        assert victim.diagnosis.role == "victim"
+        assert "gpu002" in victim.diagnosis.role_reason
+        culprit = of(telemetry, "gpu002").diagnosis
+        assert culprit is not None
+        assert (culprit.role, culprit.fault_class) == ("culprit", "gpu_lost")
+
+
+def test_a_rack_is_named_as_what_the_nodes_of_a_group_event_share():
+    telemetry = Telemetry(20)
+
+    def load(tick, node):
+        number = int(node[3:])
+        rack = f"r{number // 8}"
+        value = 30.0 + float(telemetry.rng.normal())
+        if rack == "r1" and tick > WARM:
+            value += 60.0
+        return [("node_load1", {**node_labels(node), "rack": rack}, value)]
+
+    telemetry.add(load)
+    telemetry.run(WARM + 6)
+    events = telemetry.outcomes[-1].group_events
+    assert [event.cause for event in events] == ["all 8 nodes with rack r1; none of the others"]
+    assert "nobody is to blame; shared: all 8 nodes with rack r1" in events[0].reason
+    assert suspects(telemetry.outcomes[-1]) == []
