@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from detector.calibration.chosen import choose
 from detector.calibration.file import default_thresholds, load, save, thresholds_for
-from detector.calibration.history import Rules, calibrate
+from detector.calibration.history import Rules, calibrate, left_healthy
 from detector.calibration.learn import (
     Aim,
     CalibrationError,
@@ -32,7 +32,7 @@ from detector.calibration.levels import (
 )
 from detector.calibration.model import MONTH_S, Calibration
 from detector.calibration.tail import MIN_PEAKS, estimate, fit_tail
-from detector.calibration.tally import Raised, Span, Watched
+from detector.calibration.tally import Raised, Span, Watched, judged_s
 from detector.core.continuity import Continuity
 from detector.core.thresholds import ANY_ROLE, CellThresholds, SignalKey, Thresholds
 from detector.pipeline import Pipeline
@@ -296,8 +296,8 @@ def test_a_signal_meets_both_shares_of_the_budget() -> None:
 def test_few_peaks_borrow_the_tail_of_their_target_and_keep_their_own_number() -> None:
     watched = [seen(np.random.default_rng(4), [400, 3, 0, 2, 2, 2])]
     entries = learn_signals(watched, Aim(0.01, 60, FULL_S, 5.0))
-    assert [e.tail for e in entries] == ["own", "target", "target", "all", "all", "all"]
-    assert entries[0].threshold > entries[1].threshold >= entries[2].threshold
+    assert [e.tail for e in entries] == ["own", "target", "", "all", "all", "all"]
+    assert entries[0].threshold > entries[1].threshold >= entries[2].threshold == 5.0
 
 
 def test_the_node_threshold_meets_the_budget_on_its_own_history() -> None:
@@ -395,6 +395,16 @@ def test_no_history_and_wholly_masked_history_are_refused() -> None:
     mask = Span("", START, START + 1e9, "masked")
     with pytest.raises(CalibrationError, match=r"too little healthy history: 0\.0"):
         calibrate([history(1, n_ticks=60).stretch(masks=[mask])], RULES, 1.0)
+
+
+def test_history_that_looks_faulty_for_most_of_it_is_refused() -> None:
+    watched = seen(np.random.default_rng(1), [0] * 6)
+    spans = [Span(f"n{k}", watched.start, watched.end, "looks odd") for k in range(31)]
+    with pytest.raises(CalibrationError, match="no healthy history: n0, n1, n10 and 28 more"):
+        left_healthy([watched], [spans])
+    (rest,) = left_healthy([watched], [spans[:6]])
+    assert judged_s([rest]) == pytest.approx(0.9 * judged_s([watched]))
+    assert rest.signal_s[KEYS[0]] == pytest.approx(0.9 * watched.signal_s[KEYS[0]])
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf])

@@ -125,42 +125,82 @@ def calibrate(
     SourceError
         When it cannot be read.
     """
+    _check(stretches, budget, floor)
+    advance = progress or (lambda _share: None)
+    plain = rules.parameters
+    seen = _replayed(stretches, rules, None, lambda share: advance(0.5 * share))
+    full_s = max(plain.continuity_s, plain.continuity_samples * max(one.step_s for one in stretches))
+    odd: list[list[Span]] = [[] for _ in seen] if trusted else odd_spans(seen, full_s)
+    healthy = left_healthy(seen, odd)
+    size = n_nodes or max(1, *(one.n_nodes for one in seen))
+    aim = Aim(budget, size, full_s, plain.z_threshold, floor)
+    signals = learn_signals(healthy, aim)
+    learnt = thresholds_of(signals, floor=floor)
+    again = _replayed(stretches, rules, learnt, lambda share: advance(0.5 + 0.5 * share))
+    healthy = [without(one, spans) for one, spans in zip(again, odd, strict=True)]
+    node, expected = learn_node(healthy, aim)
+    return Calibration(
+        FORMAT,
+        rules.catalog.sha256,
+        budget,
+        plain.z_threshold,
+        plain.continuity_s,
+        floor,
+        _history(stretches, healthy, odd, aim),
+        expected,
+        node,
+        signals,
+    )
+
+
+def _check(stretches: Sequence[Stretch], budget: float, floor: float) -> None:
     if not stretches:
         raise CalibrationError("there is no history to learn from")
     if not 0 < budget < math.inf:
         raise CalibrationError(f"the budget must be more than 0 false alarms per month, not {budget:g}")
     if not CELL_LEVELS[0] <= floor <= 1:
         raise CalibrationError(f"the floor must be from {CELL_LEVELS[0]:g} to 1, not {floor:g}")
-    advance = progress or (lambda _share: None)
-    seen = [
-        _replay(one, rules, None, lambda s, i=i: advance(0.5 * (i + s) / len(stretches)))  # type: ignore[misc]
+
+
+def _replayed(
+    stretches: Sequence[Stretch],
+    rules: Rules,
+    thresholds: Thresholds | None,
+    progress: Callable[[float], None],
+) -> list[Watched]:
+    n = len(stretches)
+    return [
+        _replay(one, rules, thresholds, lambda share, i=i: progress((i + share) / n))  # type: ignore[misc]
         for i, one in enumerate(stretches)
     ]
-    plain = rules.parameters
-    full_s = max(plain.continuity_s, plain.continuity_samples * max(one.step_s for one in stretches))
-    odd = [[] for _ in seen] if trusted else odd_spans(seen, full_s)
-    healthy = [without(one, spans) for one, spans in zip(seen, odd, strict=True)]
-    if judged_s(seen) > 0 and judged_s(healthy) < 0.5 * judged_s(seen):
+
+
+def left_healthy(seen: Sequence[Watched], odd: Sequence[Sequence[Span]]) -> list[Watched]:
+    """Leave out what looks faulty.
+
+    Raises
+    ------
+    CalibrationError
+        When that is more than half of the history.
+    """
+    found = [without(one, spans) for one, spans in zip(seen, odd, strict=True)]
+    if judged_s(seen) > 0 and judged_s(found) < 0.5 * judged_s(seen):
         raise CalibrationError(
             f"no healthy history: {_named(odd)} look faulty for most of it; "
             "label the faults, or choose another time"
         )
-    size = n_nodes or max(one.n_nodes for one in seen)
-    aim = Aim(budget, max(1, size), full_s, plain.z_threshold, floor)
-    signals = learn_signals(healthy, aim)
-    thresholds = thresholds_of(signals, floor=floor)
-    again = [
-        _replay(one, rules, thresholds, lambda s, i=i: advance(0.5 + 0.5 * (i + s) / len(stretches)))  # type: ignore[misc]
-        for i, one in enumerate(stretches)
-    ]
-    healthy = [without(one, spans) for one, spans in zip(again, odd, strict=True)]
-    node, expected = learn_node(healthy, aim)
+    return found
+
+
+def _history(
+    stretches: Sequence[Stretch], healthy: Sequence[Watched], odd: Sequence[Sequence[Span]], aim: Aim
+) -> History:
     left_out = [
         LeftOut(one.name, span.node, span.start, span.end, span.reason)
         for one, spans in zip(stretches, odd, strict=True)
         for span in (*one.masks, *spans)
     ]
-    history = History(
+    return History(
         tuple(one.name for one in stretches),
         min(one.start for one in stretches),
         max(one.end for one in stretches),
@@ -169,18 +209,6 @@ def calibrate(
         aim.months(judged_s(healthy)),
         tuple(left_out[:MAX_LEFT_OUT]),
         sum(len(one.suspects) for one in healthy),
-    )
-    return Calibration(
-        FORMAT,
-        rules.catalog.sha256,
-        budget,
-        plain.z_threshold,
-        plain.continuity_s,
-        floor,
-        history,
-        expected,
-        node,
-        signals,
     )
 
 

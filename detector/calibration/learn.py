@@ -33,7 +33,12 @@ MIN_WINDOWS = 2000
 MAX_FACTOR = 20.0
 """No threshold is raised beyond this many times the shipped one."""
 
+MAX_BEYOND = 10.0
+"""Levels are extrapolated to once in this many histories, not to what is rarer still."""
+
 CONFIDENCE = 0.9
+
+_LEAST = "the lowest threshold allowed is enough"
 
 
 class CalibrationError(OddnodeError):
@@ -67,6 +72,10 @@ class Aim:
     def months(self, node_s: float) -> float:
         """Return node-seconds as months of the cluster."""
         return node_s / (self.n_nodes * MONTH_S)
+
+    def reachable(self, rate: float, months: float) -> float:
+        """Return the rate, or the least one that a history of so many months can speak of."""
+        return max(rate, 1.0 / (MAX_BEYOND * months))
 
     def crossings(self, n_signals: int) -> float:
         """Return how often per month each signal may cross its threshold on some node."""
@@ -197,7 +206,7 @@ def _entry(
 ) -> SignalEntry:
     """Take the stricter of both shares of the budget, by the first pool that has a tail."""
     name, pool = next(((n, p) for n, p in pools if p.tail is not None), ("", pools[0][1]))
-    if pool.tail is None:
+    if pool.tail is None or not n_peaks:
         least = aim.z_threshold * aim.floor
         reason = f"kept half its threshold {n_peaks} times: {_LEAST}"
         return SignalEntry(
@@ -205,7 +214,9 @@ def _entry(
         )
     # a borrowed tail says how high peaks are; how many there are is the signal's own
     share = 1.0 if name == "own" else pool.n_peaks / (n_peaks + 1.0)
-    crossing, alone = aim.crossings(n_signals) * share, aim.alone(n_signals) * share
+    months = pool.tail.exposure
+    crossing = aim.reachable(aim.crossings(n_signals), months) * share
+    alone = aim.reachable(aim.alone(n_signals), months) * share
     by_itself = TARGET_SHARE * weight if weight * 4.0 * TARGET_SHARE >= 1.0 else 0.0
     first = pool.tail.level_of(crossing)
     second = pool.tail.level_of(alone) * by_itself
@@ -231,9 +242,6 @@ def _entry(
         pool.tail.scale,
         why,
     )
-
-
-_LEAST = "the lowest threshold allowed is enough"
 
 
 def _any_role(entries: Sequence[SignalEntry]) -> list[SignalEntry]:
@@ -285,8 +293,9 @@ def learn_node(watched: Sequence[Watched], aim: Aim) -> tuple[NodeEntry, Rate]:
         bounds = (threshold, threshold)
         reason = f"counted: fewer than {MIN_PEAKS} peaks make no tail"
     else:
-        threshold = max(1.0, tail.level_of(aim.budget))
-        low, high = tail.interval_of(aim.budget)
+        rate = aim.reachable(aim.budget, months)
+        threshold = max(1.0, tail.level_of(rate))
+        low, high = tail.interval_of(rate)
         bounds = (max(1.0, min(low, threshold)), max(high, threshold))
         reason = f"{n_over} over 1 in the history: more than the budget"
     n = int(np.count_nonzero(peaks >= threshold))

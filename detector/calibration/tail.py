@@ -23,6 +23,9 @@ FEW_PEAKS, MAX_PEAKS = 50, 500
 SHAPES = (-1.0, 0.5)
 """Bounds of the shape: bounded like a uniform distribution, to a tail without variance."""
 
+USUAL_SHAPE, USUAL_WEIGHT = 0.1, 20.0
+"""Few peaks say little of a shape: it is drawn to the usual one as if by so many further peaks."""
+
 N_BOOTSTRAP = 200
 INTERVAL = (0.05, 0.95)
 """Quantiles of the resampled estimates that are told as interval."""
@@ -105,6 +108,7 @@ def estimate(excesses: FloatArray) -> tuple[FloatArray, FloatArray]:
     with np.errstate(all="ignore"):
         shape = 2.0 - mean / (mean - 2.0 * weighted)
     shape = np.clip(np.nan_to_num(shape, nan=0.0, posinf=SHAPES[1], neginf=SHAPES[0]), *SHAPES)
+    shape = (n * shape + USUAL_WEIGHT * USUAL_SHAPE) / (n + USUAL_WEIGHT)
     # the scale that keeps the mean, for whatever the bounds made of the shape
     return shape, np.maximum(mean * (1.0 - shape), 1e-12)
 
