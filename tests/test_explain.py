@@ -26,7 +26,8 @@ from detector.core.parameters import Parameters
 from detector.errors import OddnodeError
 from detector.explain import explain
 from detector.explain_text import lines
-from detector.explanation import Answer, Basis, Explanation, Fate, near
+from detector.explanation import Answer, Basis, Explanation, near
+from detector.explanation_signals import Fate
 from detector.outcome import Outcome, Status
 from detector.service_view import BusyError, Latest, Readiness
 from detector.store import Store

@@ -85,6 +85,9 @@ class Level:
     spread: FloatArray = field(default_factory=lambda: np.zeros(0))
     n_spread: FloatArray = field(default_factory=lambda: np.zeros(0))
     middle: FloatArray = field(default_factory=lambda: np.zeros(0))
+    shift: FloatArray = field(default_factory=lambda: np.zeros(0))
+    second_above: FloatArray = field(default_factory=lambda: np.zeros(0))
+    second_below: FloatArray = field(default_factory=lambda: np.zeros(0))
     scale: FloatArray = field(default_factory=lambda: np.zeros(0))
     _values: FloatArray32 = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
     _at: int = 0
@@ -140,8 +143,10 @@ class Level:
         self.scale = np.fmax(scale, ABS_TO_SIGMA * self.spread)
         with np.errstate(invalid="ignore"):
             up, down = above - centre, below - centre
-            shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
-            return np.asarray(np.where(np.isfinite(self.middle), shift / self.scale, np.nan))
+            self.shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
+            self.second_above = ordered[np.clip(count - 2, 0, None), columns] - centre
+            self.second_below = ordered[1] - centre
+            return np.asarray(np.where(np.isfinite(self.middle), self.shift / self.scale, np.nan))
 
     def _ordered(self) -> tuple[FloatArray32, IntArray]:
         """Return the windows with each cell's values in ascending order, missing ones last, and their number.
@@ -191,7 +196,8 @@ class Shift:
         self.long = Level(LONG_BLOCKS, LONG_NEEDED)
         self._block = max(1, n_window // 2)
         self._in_block = 0
-        self._sum, self._count, self._long_score = np.zeros(0), np.zeros(0), np.zeros(0)
+        self._sum, self._count = np.zeros(0), np.zeros(0)
+        self._long_score, self._long_shift = np.zeros(0), np.zeros(0)
         self._first: FloatArray32 = np.zeros((WARM_UP_SAMPLES, 0), dtype=np.float32)
         self._difference = np.zeros(0)
         self._usual = RowState()
@@ -202,7 +208,7 @@ class Shift:
         if n_cells == len(self.n_seen):
             return
         for name, empty in (("offset", 0.0), ("n_seen", 0.0), ("score", np.nan), ("since", np.nan),
-                            ("_sum", 0.0), ("_count", 0.0), ("_long_score", np.nan)):  # fmt: skip
+                            ("_sum", 0.0), ("_count", 0.0), ("_long_score", np.nan), ("_long_shift", np.nan)):  # fmt: skip
             setattr(self, name, grow(getattr(self, name), n_cells, empty))
         first = np.full((WARM_UP_SAMPLES, n_cells), np.nan, dtype=np.float32)
         first[:, : self._first.shape[1]] = self._first
@@ -267,7 +273,8 @@ class Shift:
             self.long.push(self._block_means())
             dt_block = self._block * dt
             self._long_score = self.long.score(layout, row_of, small, min_peers=min_peers, dt=dt_block)
-        long = np.where(np.isfinite(values), self._long_score, np.nan)
+            self._long_shift = self.long.shift
+        long = np.where(self._still_there(), self._long_score, np.nan)
         self.score = np.where(np.abs(np.nan_to_num(long)) > np.abs(np.nan_to_num(short)), long, short)
         return self.score
 
@@ -282,6 +289,13 @@ class Shift:
         rows.centre[known] += (rate * (median - rows.centre))[known]
         rows.n_seen[known] += 1.0
         return np.nan_to_num(moved)
+
+    def _still_there(self) -> BoolArray:
+        """Tell where two samples of the short window are still half as far off as the long one: it is not over."""
+        size = self._long_shift
+        with np.errstate(invalid="ignore"):
+            far = np.where(size > 0, self.short.second_above >= 0.5 * size, self.short.second_below <= 0.5 * size)
+        return np.asarray(far & np.isfinite(size))
 
     def _start_anew(self, cells: BoolArray) -> None:
         self.n_seen[cells] = 0.0

@@ -194,6 +194,7 @@ class Teller:
             parts=self._parts(ev, k, mine),
             siblings=self._siblings(int(ev.active.signal[k]), cells),
             with_pool=bool(self._pool_moved(ev, cell, mine) * ev.active.strength[k] > 0),
+            is_shift=bool(ev.active.is_shift[k]),
         )
 
     def _pool_moved(self, ev: Evaluation, cell: int, mine: IntArray) -> int:
