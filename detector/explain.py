@@ -17,7 +17,8 @@ from detector.core.fusion import fuse
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
 from detector.core.judge import POINTS_THE_SAME_WAY, ActiveCells
 from detector.diagnosis_text import diagnosis_lines
-from detector.explain_signals import DIGITS, finite, peer_signals
+from detector.explain_rows import DIGITS, finite
+from detector.explain_signals import peer_signals
 from detector.explanation import (
     Absence,
     Check,
@@ -128,17 +129,17 @@ def _pool(pipeline: Pipeline, told: Concluded, node: int) -> PoolPlace:
 def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]:
     """Tell the conditions of `detector.core.judge.decide` one by one."""
     scores, clock = told.evaluation.scores, pipeline.memory.node_clock
-    hard, lasting = round(float(scores.hard[node]), DIGITS), round(float(scores.lasting[node]), DIGITS)
+    hard, lasting, shifted = (float(s[node]) for s in (scores.hard, scores.lasting, scores.shifted))
     halved = hard >= POINTS_THE_SAME_WAY
     needed = (0.5 if halved else 1.0) * pipeline.full_s
     dwell, dt = float(clock.dwell_s[node]), told.evaluation.dt
-    shifted = round(float(scores.shifted[node]), DIGITS)
     checks = [
         Check(
-            "direct signals and absences", hard, 1.0, hard >= 1.0, "", "name the node at once, without peers"
+            "direct signals and absences", round(hard, DIGITS), 1.0, hard >= 1.0, "",
+            "name the node at once, without peers",
         ),
         Check(
-            "all evidence, by how long it lasted", lasting, 1.0, lasting >= 1.0, "",
+            "all evidence, by how long it lasted", round(lasting, DIGITS), 1.0, lasting >= 1.0, "",
             "and the time below: together they name the node",
         ),
         Check(
@@ -146,7 +147,7 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
             f"halved: direct evidence is over {POINTS_THE_SAME_WAY:g}" if halved else "it leaks while below",
         ),
         Check(
-            "direct signals and changes of habit", shifted, 1.0, shifted >= 1.0, "",
+            "direct signals and changes of habit", round(shifted, DIGITS), 1.0, shifted >= 1.0, "",
             "a habit's change has lasted when it is seen: with the time below it names the node",
         ),
         Check(
@@ -307,7 +308,8 @@ def _notes(pipeline: Pipeline, told: Concluded, node: int) -> Iterable[str]:
     if told.decided[node] and not is_open:
         yield "the evidence decided, yet nobody was named: the data were only learnt from, or there were none"
     if pipeline.thresholds.node > 1.0:
-        yield f"evidence by peers and habit is divided by {pipeline.thresholds.node:.3g}, as the calibration asks"
+        divisor = f"{pipeline.thresholds.node:.3g}"
+        yield f"evidence of peers and habit is divided by {divisor}, as the calibration asks"
     if pipeline.parameters.step_s * 1.5 < told.evaluation.dt:
         yield f"the evaluation before was {told.evaluation.dt:.0f} s earlier: samples in between are missing"
 
@@ -318,7 +320,7 @@ def _diagnosis(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _nearest(checks: tuple[Check, ...]) -> list[Check]:
-    """Return what fails of the way to be named that fails in least: by all evidence or by habit; the guard too."""
+    """Return what fails of the way that fails in least, by all evidence or by habit, and of the guard."""
     ways = ([c for c in way if not c.passed] for way in (checks[1:3], checks[3:5]))
     return [*min(ways, key=len), *(c for c in checks[5:] if not c.passed)]
 

@@ -145,7 +145,11 @@ def _peers(found: Explanation) -> Iterator[str]:
         yield _row(item)
         if item.fate not in SELF_EVIDENT:
             yield f"         {item.fate.value}: {item.why}"
-        if item.change.fate not in SELF_EVIDENT and item.fate is not Fate.MOVED and item.change.shift is not None:
+        if (
+            item.change.fate not in SELF_EVIDENT
+            and item.fate is not Fate.MOVED
+            and item.change.shift is not None
+        ):
             yield f"         its own habit, {item.change.fate.value}: {item.change.why}"
 
 
@@ -158,8 +162,13 @@ def _row(item: PeerSignal) -> str:
         f"  {item.score:>5.2f}  {beyond:>18}  {_short(item.z):>5}  {_short(item.offset):>6}"
         f"  {_number(item.value):>10}  {_number(item.peer_median):>10}  {_number(item.scale):>10}"
         f"  {item.n_peers:>4}  {lasted:>12}  {_number(_rounded(item.similarity)):>8}"
-        f"  {_moved(item.change):>11}  {item.weight:>6.3g}  {_number(item.own):>4.4}  {name} ({item.measure}){alike}"
+        f"  {_moved(item.change):>11}  {item.weight:>6.3g}  {_share(item.own):>4}"
+        f"  {name} ({item.measure}){alike}"
     )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _moved(change: HabitChange) -> str:
