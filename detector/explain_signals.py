@@ -13,10 +13,11 @@ from detector.core.conclusion import Concluded
 from detector.core.evidence import labels_of, name_parts
 from detector.core.fusion import cell_scores
 from detector.core.habit import WARM_UP_SAMPLES, Habit
+from detector.core.judge import SIMILARITY_GATE
 from detector.explain_changes import Changes, change_of, changes
 from detector.explain_rows import DIGITS, Rows, finite, rows_of, threshold_of
 from detector.explanation_signals import Fate, PeerSignal
-from detector.pipeline import SIMILARITY_GATE, Pipeline
+from detector.pipeline import Pipeline
 from grouping.model import Kind
 
 FloatArray = NDArray[np.float64]
@@ -122,12 +123,16 @@ def _ratio(pipeline: Pipeline, told: Concluded, cell: int) -> float:
 
 
 def _fate(pipeline: Pipeline, told: Concluded, rows: Rows, mine: _Mine, i: int) -> Fate:
+    by_peers = _by_peers(pipeline, told, rows, mine, i)
+    return Fate.MOVED if mine.moved[i] and by_peers is not Fate.COUNTS else by_peers
+
+
+def _by_peers(pipeline: Pipeline, told: Concluded, rows: Rows, mine: _Mine, i: int) -> Fate:
+    """Say what became of a signal in the comparison with peers alone."""
     ev, memory = told.evaluation, pipeline.memory
     cell, row = int(mine.cell[i]), int(mine.row[i])
-    if mine.counts[i] and mine.deviates[i]:
-        return Fate.COUNTS
-    if mine.moved[i] or mine.counts[i]:
-        return Fate.MOVED if mine.moved[i] else Fate.FADING
+    if mine.counts[i]:
+        return Fate.COUNTS if mine.deviates[i] else Fate.FADING
     if mine.deviates[i] or memory.clock.dwell_s[cell] > 0:
         if rows.common_to(cell):
             return Fate.SHARED
@@ -222,6 +227,10 @@ def _signal(
         why="",
     )
     why = _why(made, last_at, ev.at, pipeline.parameters.min_peers)
+    by_peers = _by_peers(pipeline, told, rows, mine, i)
+    if fate is Fate.MOVED and by_peers in _LET_OFF:
+        let_off = _why(replace(made, fate=by_peers), last_at, ev.at, pipeline.parameters.min_peers)
+        why += f"; against its peers {let_off}"
     return replace(made, why=why, score=max(made.score, made.change.score))
 
 

@@ -30,9 +30,7 @@ MOST = 12
 """A node's signals are compared with at most this many stronger ones."""
 
 
-def independent(
-    active: ActiveCells, left: FloatArray, index: SeriesIndex, layout: Layout
-) -> ActiveCells:
+def independent(active: ActiveCells, left: FloatArray, index: SeriesIndex, layout: Layout) -> ActiveCells:
     """Weigh down what a stronger target of the same node already says.
 
     Parameters

@@ -14,6 +14,7 @@ from detector.core.direct import DirectState
 from detector.core.fusion import CellWeights, cell_scores, common_rows, fuse
 from detector.core.parameters import Parameters
 from detector.core.thresholds import of_chosen
+from detector.core.window import Window
 from grouping.index import SeriesIndex
 from grouping.layout import Layout
 
@@ -26,6 +27,9 @@ DIRECT_FURTHER = 0.3
 
 POINTS_THE_SAME_WAY = 0.5
 """Direct signals and absences from this score on halve the time that peer evidence must have lasted."""
+
+SIMILARITY_GATE = 2.0
+"""A member whose distance to its peers over the window is less than this times the usual does not count."""
 
 HARD_CAP = 3.0
 """Direct signals and absences together are worth at most this."""
@@ -187,6 +191,30 @@ def _not_common(
     return cell[~shared], Common(events)
 
 
+def unusual_over_window(
+    active: ActiveCells, window: Window, layout: Layout, n_nodes: int, n_window: int
+) -> ActiveCells:
+    """Drop cells that are not farther from their peers over the window than is usual.
+
+    Parameters
+    ----------
+    active
+        Deviating cells; only those that have lasted, of nodes with much evidence, are measured.
+    window, layout
+        Newest frames and groups.
+    n_nodes, n_window
+        Number of nodes, and frames over which distances are taken.
+    """
+    keep = np.ones(len(active.cell), dtype=bool)
+    strong = np.bincount(active.node, weights=active.score, minlength=n_nodes) >= 1.0
+    for k in np.flatnonzero((active.ramp >= 0.5) & strong[active.node]).tolist():
+        cell = int(active.cell[k])
+        row = int(layout.row_of_cell[cell])
+        if row >= 0:
+            keep[k] = not window.similarity(layout, row, cell, n_window) < SIMILARITY_GATE
+    return active if keep.all() else active.only(keep)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeScores:
     """Scores of every node; 1 is the threshold.
@@ -243,8 +271,9 @@ def node_scores(
 def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> BoolArray:
     """Say which nodes are named now.
 
-    Changes of habit have lasted when they are seen: they decide at the second evaluation. Direct signals and absences decide at once; peer evidence must have lasted for the full
-    continuity, or half of it when a direct signal of weight points the same way.
+    Direct signals and absences decide at once; peer evidence must have lasted for the full
+    continuity, or half of it when a direct signal of weight points the same way. Changes of habit
+    have lasted when they are seen: they decide at the second evaluation in a row.
     """
     needed = np.where(scores.hard >= POINTS_THE_SAME_WAY, 0.5 * full_s, full_s)
     lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)

@@ -46,6 +46,9 @@ LONG_BLOCKS, LONG_NEEDED = 10, 6
 SEEN_SHARE = 0.7
 """Share of the threshold from which a shift adds to the evidence: several weak ones can decide."""
 
+STILL_SHARE = 0.5
+"""Two samples of the short window must be this share of a long shift off, or it is over."""
+
 HELD_SHARE = 0.6
 """Share of that down to which a shift is the same one as before."""
 
@@ -201,26 +204,47 @@ class Shift:
         self._first: FloatArray32 = np.zeros((WARM_UP_SAMPLES, 0), dtype=np.float32)
         self._difference = np.zeros(0)
         self._usual = RowState()
-        self._habit_s = 7200.0
 
     def grow_to(self, n_cells: int) -> None:
         """Make room for new cells."""
         if n_cells == len(self.n_seen):
             return
-        for name, empty in (("offset", 0.0), ("n_seen", 0.0), ("score", np.nan), ("since", np.nan),
-                            ("_sum", 0.0), ("_count", 0.0), ("_long_score", np.nan), ("_long_shift", np.nan)):  # fmt: skip
-            setattr(self, name, grow(getattr(self, name), n_cells, empty))
+        for name in ("offset", "n_seen", "_sum", "_count"):
+            setattr(self, name, grow(getattr(self, name), n_cells, 0.0))
+        for name in ("score", "since", "_long_score", "_long_shift"):
+            setattr(self, name, grow(getattr(self, name), n_cells, np.nan))
         first = np.full((WARM_UP_SAMPLES, n_cells), np.nan, dtype=np.float32)
         first[:, : self._first.shape[1]] = self._first
         self._first = first
         self.short.grow_to(n_cells)
         self.long.grow_to(n_cells)
 
+    def row_states(self) -> dict[str, RowState]:
+        """Return what is known of groups, by name."""
+        return {"short": self.short.rows, "long": self.long.rows, "usual": self._usual}
+
+    def take_rows(self, name: str, rows: RowState) -> None:
+        """Replace what is known of groups."""
+        if name == "usual":
+            self._usual = rows
+        else:
+            (self.short if name == "short" else self.long).rows = rows
+
     def carry_to(self, keys: tuple[str, ...]) -> None:
         """Arrange what is known of groups for another layout."""
-        self.short.rows = self.short.rows.carry_to(keys)
-        self.long.rows = self.long.rows.carry_to(keys)
-        self._usual = self._usual.carry_to(keys)
+        for name, rows in self.row_states().items():
+            self.take_rows(name, rows.carry_to(keys))
+
+    def remembered(self) -> dict[str, FloatArray]:
+        """Return the arrays of shape (n_cells,) that a restart must not lose, by name."""
+        return {
+            "offset": self.offset,
+            "n_seen": self.n_seen,
+            "short_spread": self.short.spread,
+            "short_n": self.short.n_spread,
+            "long_spread": self.long.spread,
+            "long_n": self.long.n_spread,
+        }
 
     def step(
         self,
@@ -232,6 +256,7 @@ class Shift:
         *,
         min_peers: int,
         dt: float,
+        habit_s: float,
     ) -> FloatArray:
         """Take in the newest values and return how far each cell has moved.
 
@@ -243,8 +268,8 @@ class Shift:
             Peers of this evaluation, and the catalog's floors of each group.
         fresh_start : ndarray of shape (n_cells,), bool
             Cells whose peers are new to them: what they used to differ is void.
-        min_peers, dt
-            Smallest group that is judged; seconds since the evaluation before.
+        min_peers, dt, habit_s
+            Smallest group that is judged; seconds since the evaluation before; time constant of a habit.
 
         Returns
         -------
@@ -262,7 +287,9 @@ class Shift:
             self._difference = np.full(len(values), np.nan)
         left = np.where(self.n_seen >= WARM_UP_SAMPLES, self._difference - self.offset, np.nan)
         size = np.maximum(floors.absolute, floors.relative * np.abs(np.nan_to_num(stats.median)))
-        small = Floors(FLOOR_SHARE * size + PHASE_SHARE * self._moved(stats.median, dt), np.zeros_like(size))
+        small = Floors(
+            FLOOR_SHARE * size + PHASE_SHARE * self._moved(stats.median, dt, habit_s), np.zeros_like(size)
+        )
         self.short.push(left)
         short = self.short.score(layout, row_of, small, min_peers=min_peers, dt=dt)
         known = np.isfinite(left)
@@ -278,23 +305,27 @@ class Shift:
         self.score = np.where(np.abs(np.nan_to_num(long)) > np.abs(np.nan_to_num(short)), long, short)
         return self.score
 
-    def _moved(self, median: FloatArray, dt: float) -> FloatArray:
-        """Return how far each group's median is from its habit, shape (n_rows,): habits may not hold there."""
+    def _moved(self, median: FloatArray, dt: float, habit_s: float) -> FloatArray:
+        """Return how far each group's median is from its habit, shape (n_rows,)."""
         rows = self._usual
         known = np.isfinite(median)
         first = known & (rows.n_seen == 0)
         rows.centre[first] = median[first]
         moved = np.where(known, np.abs(median - rows.centre), 0.0)
-        rate = np.maximum(1.0 / (rows.n_seen + 1.0), min(1.0 / HABIT_SAMPLES, dt / self._habit_s))
+        rate = np.maximum(1.0 / (rows.n_seen + 1.0), min(1.0 / HABIT_SAMPLES, dt / habit_s))
         rows.centre[known] += (rate * (median - rows.centre))[known]
         rows.n_seen[known] += 1.0
         return np.nan_to_num(moved)
 
     def _still_there(self) -> BoolArray:
-        """Tell where two samples of the short window are still half as far off as the long one: it is not over."""
+        """Tell where the short window still shows some of the long one's shift: it is not over."""
         size = self._long_shift
         with np.errstate(invalid="ignore"):
-            far = np.where(size > 0, self.short.second_above >= 0.5 * size, self.short.second_below <= 0.5 * size)
+            far = np.where(
+                size > 0,
+                self.short.second_above >= STILL_SHARE * size,
+                self.short.second_below <= STILL_SHARE * size,
+            )
         return np.asarray(far & np.isfinite(size))
 
     def _start_anew(self, cells: BoolArray) -> None:
@@ -312,7 +343,9 @@ class Shift:
         self._in_block = 0
         return mean
 
-    def mark(self, shifted: FloatArray, threshold: float | FloatArray, *, at: float, lasted_s: float) -> BoolArray:
+    def mark(
+        self, shifted: FloatArray, threshold: float | FloatArray, *, at: float, lasted_s: float
+    ) -> BoolArray:
         """Note since when cells are shifted.
 
         Parameters

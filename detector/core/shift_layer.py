@@ -25,12 +25,14 @@ class ShiftLayer:
 
     Parameters
     ----------
+    shift
+        Habitual differences, kept by the pipeline's memory.
     n_window
         Samples that a shift must last for.
     """
 
-    def __init__(self, n_window: int) -> None:
-        self.shift = Shift(n_window)
+    def __init__(self, shift: Shift, n_window: int) -> None:
+        self.shift = shift
         self._n_window = n_window
         self._twins = Twins()
 
@@ -65,9 +67,10 @@ class ShiftLayer:
             Cells that count against their node, and what nobody is to blame for.
         """
         p, shift = parameters, self.shift
-        shift.grow_to(index.n_cells)
         fresh_start = fresh_nodes[index.cell_node]
-        found = shift.step(values, stats, layout, floors, fresh_start, min_peers=p.min_peers, dt=dt)
+        found = shift.step(
+            values, stats, layout, floors, fresh_start, min_peers=p.min_peers, dt=dt, habit_s=p.habit_s
+        )
         counted = one_sided(np.where(weights.weight > 0, found, np.nan), weights.sign)
         counted = self._twins.settle(index, counted, threshold, at=at, dt=dt)
         over = shift.mark(counted, threshold, at=at, lasted_s=(self._n_window - 1) * p.step_s)
