@@ -39,7 +39,9 @@ class EvidenceOut(Answer):
     since: float
     n_peers: int
     target: str = Field(description="Monitored target of the metric.")
-    side: Literal["above", "below", ""] = Field("", description="Side of the peers, empty without one.")
+    side: Literal["above", "below", ""] = Field(
+        "", description="Side of the peers or of the move, empty without one."
+    )
     parts: list[str] = Field([], description="All parts on which this signal deviates, strongest first.")
     n_siblings: int = Field(0, description="How many such parts the node has; 0 when not known.")
     with_pool: bool = Field(False, description="The peers' median moved to the same side.")

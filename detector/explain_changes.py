@@ -92,7 +92,7 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
         case Fate.TWIN_DENIES:
             why = "another exporter's reading of the same has not moved: a matter of the reading"
         case Fate.ORDINARY:
-            why = "as it usually is against its peers"
+            why = "no lasting change of its habit"
         case Fate.LEFT_OUT:
             why = "left out by another rule"
         case _:
