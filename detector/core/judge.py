@@ -28,6 +28,9 @@ DIRECT_FURTHER = 0.3
 POINTS_THE_SAME_WAY = 0.5
 """Direct signals and absences from this score on halve the time that peer evidence must have lasted."""
 
+PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
+"""A change of habit weighs this share more with each doubling of its time, up to a limit."""
+
 SIMILARITY_GATE = 2.0
 """A member whose distance to its peers over the window is less than this times the usual does not count."""
 
@@ -134,6 +137,9 @@ def shifted_cells(
     layout: Layout,
     parameters: Parameters,
     threshold: float | FloatArray,
+    *,
+    at: float,
+    full_s: float,
 ) -> tuple[ActiveCells, Common]:
     """Collect cells whose habit has changed, without those of whose group many have.
 
@@ -143,6 +149,8 @@ def shifted_cells(
         Size in scales, and when it began.
     over : ndarray of shape (n_cells,), bool
         Cells that are shifted now.
+    at, full_s
+        Evaluation time, and the continuity: what has lasted for longer weighs more.
 
     Returns
     -------
@@ -151,12 +159,14 @@ def shifted_cells(
     """
     cell, common = _not_common(np.flatnonzero(over & (weights.weight > 0)), over, index, layout, parameters)
     every = np.ones(len(cell), dtype=bool)
+    lasted = np.maximum(at - np.nan_to_num(since[cell], nan=at), full_s)
+    longer = np.minimum(1.0 + PER_DOUBLING * np.log2(lasted / full_s), LONGER_LIMIT)
     found = ActiveCells(
         cell=cell,
         node=index.cell_node[cell].astype(np.int64),
         target=weights.target[cell],
         signal=index.cell_signal[cell].astype(np.int64),
-        score=cell_scores(shift[cell], weights.weight[cell], of_chosen(threshold, cell)),
+        score=cell_scores(shift[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
         ramp=np.ones(len(cell)),
         now=every,
         strength=shift[cell],

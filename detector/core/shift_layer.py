@@ -75,7 +75,10 @@ class ShiftLayer:
         counted = self._twins.settle(index, counted, threshold, at=at, dt=dt)
         over = shift.mark(counted, threshold, at=at, lasted_s=(self._n_window - 1) * p.step_s)
         shift.learn(suspects[index.cell_node], dt=dt, habit_s=p.habit_s)
-        return shifted_cells(counted, shift.since, over, weights, index, layout, p, threshold)
+        full_s = max(p.continuity_s, p.continuity_samples * p.step_s)
+        return shifted_cells(
+            counted, shift.since, over, weights, index, layout, p, threshold, at=at, full_s=full_s
+        )
 
 
 def together(one: Common, other: Common) -> Common:
