@@ -148,12 +148,13 @@ class Pipeline:
             deviation, threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
         self._learn(z, deviating, at, dt)
-        direct_score = self._step_direct(layout, cells, at, dt)
+        direct_score = self._step_direct(layout, cells, at, dt) * ("direct" in p.layers)
         self.memory.note_exporters(cells.fresh)
         absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
         active, common = active_cells(
             self.memory.clock, deviating, self.memory.weights, index, layout, p, self.full_s, threshold
         )
+        active = active.when("peer" in p.layers)
         active = unusual_over_window(active, self.window, layout, len(index.nodes), self.n_window)
         shifted, shared = self.shifts.step(
             cells.value,
@@ -169,8 +170,10 @@ class Pipeline:
             at=at,
             dt=dt,
         )
-        active, common = active.and_also(shifted), together(common, shared)
-        active = independent(active, self.shifts.shift.short.middle, index, layout)
+        active = active.and_also(shifted.when("habit" in p.layers))
+        common = together(common, shared)
+        if "independence" in p.layers:
+            active = independent(active, self.shifts.shift.short.middle, index, layout)
         sizes = (len(self._targets), self.thresholds.node)
         fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
         self.last_at = at
@@ -296,7 +299,7 @@ class Pipeline:
 
     def _absence(self, fresh: BoolArray, at: float, *, is_partial: bool) -> AbsenceReport:
         p = self.parameters
-        if is_partial:
+        if is_partial or "absence" not in p.layers:
             return AbsenceReport(silent=np.zeros(len(self.interner.nodes), dtype=bool))
         return judge_absence(
             self.memory.presence,

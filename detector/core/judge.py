@@ -74,6 +74,10 @@ class ActiveCells:
         """Return the chosen ones."""
         return ActiveCells(*(getattr(self, item.name)[keep] for item in fields(self)))
 
+    def when(self, takes_part: bool) -> ActiveCells:
+        """Return these, or none of them."""
+        return self if takes_part else self.only(np.zeros(len(self.cell), dtype=bool))
+
     def with_own(self, own: FloatArray) -> ActiveCells:
         """Return these with other shares that are their own."""
         return replace(self, own=own)
