@@ -253,8 +253,7 @@ def test_what_only_windows_show_is_measured_as_often_as_it_decides() -> None:
     (node,) = [e for e in seen_small.nodes if e.node == "gpu005"]
     assert suspects_in(SMALL) != []
     assert NODE_LEVELS[node.level] >= 1.0
-    # the level of the grid below and the one above hold what decides
-    assert suspects_in(SMALL, Thresholds(node=float(NODE_LEVELS[node.level]) * 0.999)) != []
+    # a node that is not named is learnt from: what is a little less than its level may hold it back too
     assert suspects_in(SMALL, Thresholds(node=float(NODE_LEVELS[node.level + 1]) * 1.001)) == []
 
 
@@ -265,7 +264,7 @@ def test_shifts_that_count_against_nobody_are_not_measured() -> None:
     shared, _ = watched_in(case)
     plain = int(np.searchsorted(CELL_LEVELS, 1.0))
     assert [e for e in shared.signals if e.level >= plain] == []
-    assert shared.nodes == []
+    assert [e for e in shared.nodes if NODE_LEVELS[e.level] >= 1.0] == []
 
 
 # --- from history to a budget --------------------------------------------------------------------
