@@ -147,6 +147,7 @@ EXPLAIN: dict[str, Any] = {
                     "shift": -0.1126,
                     "threshold": 3.5,
                     "since": None,
+                    "longer": 1.0,
                     "offset": -16.0875,
                     "n_habit": 50,
                     "n_needed": 20,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from detector.core.conclusion import Concluded
 from detector.core.fusion import one_sided
+from detector.core.judge import LONGER_LIMIT, PER_DOUBLING
 from detector.core.shift import SEEN_SHARE, WARM_UP_SAMPLES
 from detector.core.twins import ORDINARY_SHARE
 from detector.explain_rows import DIGITS, Rows, finite, rows_of, threshold_of
@@ -75,11 +76,14 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
     fate = _fate(pipeline, told, found, cell)
     shift, least = float(found.shift[cell]), float(found.threshold[cell])
     n_shared = found.rows.shared_by(cell)
+    lasted_s = told.evaluation.at - since if np.isfinite(since) else 0.0
+    doublings = float(np.log2(max(lasted_s, pipeline.full_s) / pipeline.full_s))
+    longer = min(1.0 + PER_DOUBLING * doublings, LONGER_LIMIT)
     match fate:
         case Fate.COUNTS:
             side = "above" if shift > 0 else "below"
             why = f"moved {abs(shift):.1f} robust deviations {side} its habit, {least:.3g} count"
-            why += f", for {told.evaluation.at - since:.0f} s: worth {found.score[cell]:.2f}"
+            why += f", for {lasted_s:.0f} s (times {longer:.2f}): worth {found.score[cell]:.2f}"
         case Fate.SHARED:
             n_nodes = int(told.evaluation.layout.row_nodes[found.rows.of_cell[cell]])
             why = f"{n_shared} of {n_nodes} nodes have moved in it: nobody is blamed"
@@ -101,6 +105,7 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
         shift=finite(shift, DIGITS),
         threshold=round(least, DIGITS),
         since=finite(since),
+        longer=round(longer, DIGITS),
         offset=finite(habits.offset[cell]) if n_habit >= WARM_UP_SAMPLES else None,
         n_habit=n_habit,
         n_needed=WARM_UP_SAMPLES,

@@ -38,6 +38,8 @@ class HabitChange:
         Absolute shift from which it counts.
     since
         Epoch seconds at which the present shift began, None for none.
+    longer
+        How many times as much it weighs because it has lasted, 1 when it has not.
     offset
         Habitual difference from the peers' median, in the unit of the value; None before it is known.
     n_habit, n_needed
@@ -53,6 +55,7 @@ class HabitChange:
     shift: float | None
     threshold: float
     since: float | None
+    longer: float
     offset: float | None
     n_habit: int
     n_needed: int

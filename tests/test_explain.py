@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from api.explain import ExplainOut
 from detector.cli import app
 from detector.cli_explain import moment_of
 from detector.core.habit import WARM_UP_SAMPLES
+from detector.core.judge import PER_DOUBLING
 from detector.core.parameters import Parameters
 from detector.core.shift import SEEN_SHARE
 from detector.core.shift import WARM_UP_SAMPLES as HABIT_WARM_UP
@@ -397,7 +399,7 @@ class TestAChangeOfHabit:
             t.run(1)
             found = told(t)
             signal = self.of(found)
-            if signal.fate is Fate.MOVED:
+            if signal.fate is Fate.MOVED and signal.change.longer > 1:
                 break
         change = signal.change
         assert (signal.fate, change.fate) == (Fate.MOVED, Fate.COUNTS)
@@ -405,10 +407,16 @@ class TestAChangeOfHabit:
         assert change.shift is not None
         assert change.threshold == pytest.approx(SEEN_SHARE * signal.threshold)
         assert change.shift >= change.threshold
-        assert change.score == pytest.approx(change.shift / signal.threshold * signal.weight, abs=1e-3)
+        assert change.score == pytest.approx(
+            change.shift * change.longer / signal.threshold * signal.weight, abs=1e-3
+        )
         assert signal.score == change.score
         assert change.since is not None
         assert t.at(WARM) - STEP <= change.since <= t.at(WARM + 12)
+        lasted = found.at - change.since
+        assert change.longer == pytest.approx(
+            1 + PER_DOUBLING * math.log2(lasted / signal.needed_s), abs=1e-3
+        )
         assert signal.why == change.why
         assert "above its habit" in signal.why
         assert signal.own is not None
