@@ -46,7 +46,7 @@ PUBLISHED: Mapping[str, Setting] = {
     "the same with a floor of 5 %": ("all", 5.0),
     "PromQL ratio to the median": ("all", 1.5, 600.0),
     "under half or over 4 times the median, 10 min": ("all", 0.5),
-    "own-history robust z, 4 min": ("all", 5.0, "peers", 0.001),
+    "own-history robust z, 4 min": ("all", 5.0, "larger", 0.001),
     "median and MAD z, spread learnt per metric": ("all", 5.0),
     "MAD (tolerance, pct)": ("all", 3.0, 0.2, False),
     "DBSCAN (tolerance)": ("all", 3.0, False),
