@@ -74,7 +74,7 @@ def run(change, ticks, *, n=N, noise=0.3, spread=10.0, seed=0, level=100.0, comm
 def test_a_lasting_shift_far_inside_the_differences_between_members_is_seen():
     found = run(lambda k: 2.0, 12)
     assert np.abs(found[: WINDOW - 3, 0]).max() < 3
-    assert found[WINDOW, 0] > 10
+    assert found[WINDOW, 0] > 7
     assert np.nanmax(np.abs(found[:, 1:])) < 5
 
 
@@ -85,8 +85,8 @@ def test_a_burst_shorter_than_the_window_gives_nothing():
 
 def test_a_small_shift_needs_the_long_window_and_is_over_soon_after_it_ended():
     found = run(lambda k: 0.75 if k < 44 else 0.0, 60)
-    assert np.abs(found[:20, 0]).max() < 5
-    assert found[20:36, 0].max() > 5.5
+    assert np.abs(found[:20, 0]).max() < 4
+    assert found[20:36, 0].max() > 4.8
     assert np.abs(found[56:, 0]).max() < 3
 
 

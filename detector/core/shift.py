@@ -37,6 +37,13 @@ CLIP = 4.0
 FLOOR_SHARE = 0.3
 """Share of the catalog's floors that holds for windows: what lasts matters from a smaller size on."""
 
+YOUNG_SAMPLES = 30
+"""A habit of n samples is known by ``sqrt(1 + this / n)`` times the scale."""
+
+MOVED_SCALES, UNREST_SHARE = 2.0, 0.2
+"""A group whose median is this many scales from its habit has moved; with this share of its pool's groups
+moved, members' habits count half."""
+
 SPARE_SAMPLES = 2
 """Samples of the short window that may be missing or ordinary."""
 
@@ -68,6 +75,18 @@ def network(size: int) -> tuple[tuple[int, int], ...]:
             stride //= 2
         step *= 2
     return tuple(pairs)
+
+
+def _unrest(moved: FloatArray, scale: FloatArray, layout: Layout) -> FloatArray:
+    """Say of each group how far its pool is from what is usual, 0 to 1; shape (n_rows,)."""
+    judged = np.isfinite(scale) & (layout.row_pool >= 0)
+    with np.errstate(invalid="ignore"):
+        away = judged & (moved > MOVED_SCALES * scale)
+    pool = np.maximum(layout.row_pool, 0).astype(np.int64)
+    n_pools = int(pool.max(initial=0)) + 1
+    count = np.bincount(pool[judged], minlength=n_pools)
+    share = np.bincount(pool[away], minlength=n_pools) / np.maximum(count, 1)
+    return np.asarray(np.minimum(share / UNREST_SHARE, 1.0)[pool])
 
 
 @dataclass(slots=True)
@@ -287,9 +306,8 @@ class Shift:
             self._difference = np.full(len(values), np.nan)
         left = np.where(self.n_seen >= WARM_UP_SAMPLES, self._difference - self.offset, np.nan)
         size = np.maximum(floors.absolute, floors.relative * np.abs(np.nan_to_num(stats.median)))
-        small = Floors(
-            FLOOR_SHARE * size + PHASE_SHARE * self._moved(stats.median, dt, habit_s), np.zeros_like(size)
-        )
+        moved = self._moved(stats.median, dt, habit_s)
+        small = Floors(FLOOR_SHARE * size + PHASE_SHARE * moved, np.zeros_like(size))
         self.short.push(left)
         short = self.short.score(layout, row_of, small, min_peers=min_peers, dt=dt)
         known = np.isfinite(left)
@@ -302,7 +320,10 @@ class Shift:
             self._long_score = self.long.score(layout, row_of, small, min_peers=min_peers, dt=dt_block)
             self._long_shift = self.long.shift
         long = np.where(self._still_there(), self._long_score, np.nan)
-        self.score = np.where(np.abs(np.nan_to_num(long)) > np.abs(np.nan_to_num(short)), long, short)
+        score = np.where(np.abs(np.nan_to_num(long)) > np.abs(np.nan_to_num(short)), long, short)
+        doubt = np.sqrt(1.0 + YOUNG_SAMPLES / np.maximum(self.n_seen, 1.0))
+        doubt *= 1.0 + _unrest(moved, stats.scale, layout)[np.maximum(row_of, 0)] if len(moved) else 1.0
+        self.score = score / doubt
         return self.score
 
     def _moved(self, median: FloatArray, dt: float, habit_s: float) -> FloatArray:
