@@ -37,7 +37,7 @@ CLIP = 4.0
 FLOOR_SHARE = 0.3
 """Share of the catalog's floors that holds for windows: what lasts matters from a smaller size on."""
 
-YOUNG_SAMPLES = 30
+YOUNG_SAMPLES = 10
 """A habit of n samples is known by ``sqrt(1 + this / n)`` times the scale."""
 
 MOVED_SCALES, UNREST_SHARE = 2.0, 0.2
