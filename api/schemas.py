@@ -30,7 +30,7 @@ class EvidenceOut(Answer):
     metric: str
     labels: dict[str, str]
     part: str = Field(description="Part of the node, empty for the node itself.")
-    layer: Literal["direct", "absence", "peer"]
+    layer: Literal["direct", "absence", "peer", "habit"]
     reason: str
     score: float = Field(description="Strength; 1 is the threshold.")
     value: float | None = Field(description="Newest value; rate per second for counters.")
@@ -39,7 +39,9 @@ class EvidenceOut(Answer):
     since: float
     n_peers: int
     target: str = Field(description="Monitored target of the metric.")
-    side: Literal["above", "below", ""] = Field("", description="Side of the peers, empty without one.")
+    side: Literal["above", "below", ""] = Field(
+        "", description="Side of the peers or of the move, empty without one."
+    )
     parts: list[str] = Field([], description="All parts on which this signal deviates, strongest first.")
     n_siblings: int = Field(0, description="How many such parts the node has; 0 when not known.")
     with_pool: bool = Field(False, description="The peers' median moved to the same side.")

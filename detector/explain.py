@@ -15,9 +15,10 @@ from detector.core.direct import BASE_SCORE, severity_of
 from detector.core.evidence import labels_of
 from detector.core.fusion import fuse
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
-from detector.core.judge import POINTS_THE_SAME_WAY
+from detector.core.judge import POINTS_THE_SAME_WAY, ActiveCells
 from detector.diagnosis_text import diagnosis_lines
-from detector.explain_signals import DIGITS, finite, peer_signals
+from detector.explain_rows import DIGITS, finite
+from detector.explain_signals import peer_signals
 from detector.explanation import (
     Absence,
     Check,
@@ -33,7 +34,6 @@ from detector.pipeline import Pipeline
 from grouping.model import Severity
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 SHOWN_SIGNALS = 12
 MAX_SIGNALS = 200
@@ -86,6 +86,7 @@ def explain(pipeline: Pipeline, node: str, n_signals: int = SHOWN_SIGNALS) -> Ex
         hard=round(float(ev.scores.hard[number]), DIGITS),
         instant=round(float(ev.scores.instant[number]), DIGITS),
         lasting=round(float(ev.scores.lasting[number]), DIGITS),
+        shifted=round(float(ev.scores.shifted[number]), DIGITS),
         checks=checks,
         targets=_targets(pipeline, told, number),
         direct=direct,
@@ -128,21 +129,30 @@ def _pool(pipeline: Pipeline, told: Concluded, node: int) -> PoolPlace:
 def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]:
     """Tell the conditions of `detector.core.judge.decide` one by one."""
     scores, clock = told.evaluation.scores, pipeline.memory.node_clock
-    hard, lasting = round(float(scores.hard[node]), DIGITS), round(float(scores.lasting[node]), DIGITS)
+    hard, lasting, shifted = (float(s[node]) for s in (scores.hard, scores.lasting, scores.shifted))
     halved = hard >= POINTS_THE_SAME_WAY
     needed = (0.5 if halved else 1.0) * pipeline.full_s
-    dwell = float(clock.dwell_s[node])
+    dwell, dt = float(clock.dwell_s[node]), told.evaluation.dt
     checks = [
         Check(
-            "direct signals and absences", hard, 1.0, hard >= 1.0, "", "name the node at once, without peers"
+            "direct signals and absences", round(hard, DIGITS), 1.0, hard >= 1.0, "",
+            "name the node at once, without peers",
         ),
         Check(
-            "all evidence, by how long it lasted", lasting, 1.0, lasting >= 1.0, "",
+            "all evidence, by how long it lasted", round(lasting, DIGITS), 1.0, lasting >= 1.0, "",
             "and the time below: together they name the node",
         ),
         Check(
             "time with all evidence over 1", dwell, needed, dwell >= needed - 1e-6, "s",
             f"halved: direct evidence is over {POINTS_THE_SAME_WAY:g}" if halved else "it leaks while below",
+        ),
+        Check(
+            "direct signals and changes of habit", round(shifted, DIGITS), 1.0, shifted >= 1.0, "",
+            "a habit's change has lasted when it is seen: with the time below it names the node",
+        ),
+        Check(
+            "more than one evaluation over 1", dwell, dt, dwell > dt, "s",
+            "the time above must be more than one evaluation's",
         ),
     ]  # fmt: skip
     guard = next((nodes for nodes in told.guarded.values() if node in nodes), None)
@@ -166,23 +176,25 @@ def _targets(pipeline: Pipeline, told: Concluded, node: int) -> tuple[TargetScor
     for target in np.unique(mine.target).tolist():
         here = mine.only(mine.target == target)
         now = here.only(here.now)
-        best = int(here.signal[int(np.argmax(here.score * (0.5 + here.ramp)))])
-
+        slow = here.only(here.is_shift)
+        best = int(here.signal[int(np.argmax(here.score * here.own * (0.5 + here.ramp)))])
         found.append(
             TargetScore(
                 pipeline.memory.targets[target],
                 index.signals[best].spec.name,
                 len(np.unique(here.signal)),
-                _worth(pipeline, now.score, now.signal),
-                _worth(pipeline, here.score * here.ramp, here.signal),
+                _worth(pipeline, now, now.score),
+                _worth(pipeline, here, here.score * here.ramp),
+                _worth(pipeline, slow, slow.score),
             )
         )
     return tuple(sorted(found, key=lambda item: (-item.lasting, -item.instant, item.target)))
 
 
-def _worth(pipeline: Pipeline, score: FloatArray, signal: IntArray) -> float:
+def _worth(pipeline: Pipeline, cells: ActiveCells, score: FloatArray) -> float:
+    """Return what cells of one target add to the node's score."""
     zero = np.zeros(len(score), dtype=np.int64)
-    worth = float(fuse(score, zero, zero, signal, n_nodes=1, n_targets=1)[0])
+    worth = float(fuse(score, cells.own, zero, zero, cells.signal, n_nodes=1, n_targets=1)[0])
     return round(worth / pipeline.thresholds.node, DIGITS)
 
 
@@ -296,7 +308,8 @@ def _notes(pipeline: Pipeline, told: Concluded, node: int) -> Iterable[str]:
     if told.decided[node] and not is_open:
         yield "the evidence decided, yet nobody was named: the data were only learnt from, or there were none"
     if pipeline.thresholds.node > 1.0:
-        yield f"peer evidence is divided by {pipeline.thresholds.node:.3g}, as the calibration asks"
+        divisor = f"{pipeline.thresholds.node:.3g}"
+        yield f"evidence of peers and habit is divided by {divisor}, as the calibration asks"
     if pipeline.parameters.step_s * 1.5 < told.evaluation.dt:
         yield f"the evaluation before was {told.evaluation.dt:.0f} s earlier: samples in between are missing"
 
@@ -304,6 +317,12 @@ def _notes(pipeline: Pipeline, told: Concluded, node: int) -> Iterable[str]:
 def _diagnosis(verdict: Verdict) -> tuple[str, ...]:
     found = verdict.diagnosis
     return () if found is None else tuple(line.strip() for line in diagnosis_lines(found.plain()))
+
+
+def _nearest(checks: tuple[Check, ...]) -> list[Check]:
+    """Return what fails of the way that fails in least, by all evidence or by habit, and of the guard."""
+    ways = ([c for c in way if not c.passed] for way in (checks[1:3], checks[3:5]))
+    return [*min(ways, key=len), *(c for c in checks[5:] if not c.passed)]
 
 
 def _summary(
@@ -320,7 +339,7 @@ def _summary(
     if verdict.status is Status.SUSPECT and incident is not None:
         return f"named: {incident.reason}" + (f"; {fading}" if fading else "")
     if verdict.status is Status.PENDING and incident is not None:
-        failed = [c for c in checks[1:] if not c.passed]
+        failed = _nearest(checks)
         short = ", ".join(f"{c.name} {c.value:.4g} of {c.needed:.4g} {c.unit}".strip() for c in failed)
         return f"a first sign, not named: {fading or short or incident.reason}"
     if verdict.status is Status.UNDETERMINED:

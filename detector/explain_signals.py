@@ -1,8 +1,7 @@
-"""One node's signals against their peers: every number of the comparison, and what became of each."""
+"""One node's signals against peers and habit: every number of the comparison, and what became of each."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,39 +11,22 @@ from numpy.typing import NDArray
 
 from detector.core.conclusion import Concluded
 from detector.core.evidence import labels_of, name_parts
-from detector.core.fusion import cell_scores, count_nodes
+from detector.core.fusion import cell_scores
 from detector.core.habit import WARM_UP_SAMPLES, Habit
-from detector.core.thresholds import of_chosen
-from detector.explanation import Fate, PeerSignal
-from detector.pipeline import SIMILARITY_GATE, Pipeline
+from detector.core.judge import SIMILARITY_GATE
+from detector.explain_changes import Changes, change_of, changes
+from detector.explain_rows import DIGITS, Rows, finite, rows_of, threshold_of
+from detector.explanation_signals import Fate, PeerSignal
+from detector.pipeline import Pipeline
 from grouping.model import Kind
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-DIGITS = 4
-"""Behind the point, in scores and in robust deviations."""
-
 _LET_OFF = (Fate.SHARED, Fate.SIMILAR, Fate.LEFT_OUT, Fate.TWIN_DENIES)
-_RANK = {Fate.COUNTS: 0, Fate.FADING: 1, **dict.fromkeys(_LET_OFF, 2)}
+_RANK = {Fate.COUNTS: 0, Fate.MOVED: 0, Fate.FADING: 1, **dict.fromkeys(_LET_OFF, 2)}
 """Signals that count come first, then those that would but for a rule, then the rest."""
-
-
-def finite(value: float, digits: int | None = None) -> float | None:
-    """Return the number, None when it is none; rounded to some digits behind the point when asked for."""
-    if not math.isfinite(value):
-        return None
-    return float(value) if digits is None else round(float(value), digits)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The row of every cell, how many nodes of each row deviate now, and whether those are too many."""
-
-    of_cell: IntArray
-    n_shared: IntArray
-    is_common: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +44,7 @@ class _Mine:
     threshold: FloatArray
     deviates: BoolArray
     counts: BoolArray
+    moved: BoolArray
 
 
 def peer_signals(
@@ -83,37 +66,23 @@ def peer_signals(
     tuple
         The signals, and the number of all of the node's cells with a vote by fate.
     """
-    rows, mine = _rows(pipeline, told), _mine(pipeline, told, node)
+    far = np.abs(np.nan_to_num(told.evaluation.deviation))
+    far_enough = far >= threshold_of(pipeline, np.arange(len(far)))
+    rows, moves = rows_of(pipeline, told, far_enough), changes(pipeline, told)
+    mine = _mine(pipeline, told, moves, node)
     fates = [_fate(pipeline, told, rows, mine, i) for i in range(len(mine.cell))]
     groups: dict[tuple[str, Fate], list[int]] = {}
-    for i in _order(pipeline, mine, fates):
+    for i in _order(pipeline, mine, moves, fates):
         spec = pipeline.interner.signals[pipeline.interner.cell_signal[mine.cell[i]]].spec
         groups.setdefault((min(spec.name, spec.twin or spec.name), fates[i]), []).append(i)
     shown = [
-        _signal(pipeline, told, rows, mine, fate, members)
+        _signal(pipeline, told, rows, moves, mine, fate, members)
         for (_, fate), members in list(groups.items())[:limit]
     ]
     return tuple(shown), dict(Counter(fate.value for fate in fates).most_common())
 
 
-def _threshold(pipeline: Pipeline, cell: IntArray) -> FloatArray:
-    index = pipeline.interner
-    found = of_chosen(pipeline.cell_thresholds.of_cells(index.signals, index.cell_signal), cell)
-    return np.broadcast_to(np.asarray(found, dtype=np.float64), cell.shape)
-
-
-def _rows(pipeline: Pipeline, told: Concluded) -> _Rows:
-    ev, p, layout = told.evaluation, pipeline.parameters, told.evaluation.layout
-    of_cell = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
-    far = np.abs(np.nan_to_num(ev.deviation)) >= _threshold(pipeline, np.arange(len(ev.deviation)))
-    cell = np.flatnonzero(far & (pipeline.memory.weights.weight[: len(far)] > 0) & (of_cell >= 0))
-    nodes = pipeline.interner.cell_node[cell].astype(np.int64)
-    n_shared = count_nodes(of_cell[cell], nodes, len(layout.row_nodes))
-    is_common = (n_shared >= p.group_event_min_nodes) & (n_shared >= p.group_event_share * layout.row_nodes)
-    return _Rows(of_cell, n_shared, is_common)
-
-
-def _mine(pipeline: Pipeline, told: Concluded, node: int) -> _Mine:
+def _mine(pipeline: Pipeline, told: Concluded, moves: Changes, node: int) -> _Mine:
     ev, index, memory = told.evaluation, pipeline.interner, pipeline.memory
     n = len(ev.z)
     has_series = (index.cell_components[:n] > 0) | (index.cell_first_series[:n] < 0)
@@ -122,11 +91,12 @@ def _mine(pipeline: Pipeline, told: Concluded, node: int) -> _Mine:
     z = np.where(np.isfinite(ev.z[cell]), ev.z[cell], raw)
     habit = Habit(memory.habit.offset[cell], memory.habit.spread[cell], memory.habit.n_seen[cell])
     excess = habit.excess(z)
-    threshold = _threshold(pipeline, cell)
+    threshold = threshold_of(pipeline, cell)
     deviates = np.abs(np.nan_to_num(ev.deviation[cell])) >= threshold
     # what was used, where it was; a habit learns from every sample, and has so since then
     excess = np.where(deviates, ev.deviation[cell], excess)
-    return _Mine(cell, row, z, excess, threshold, deviates, np.isin(cell, ev.active.cell))
+    by_peers = np.isin(cell, ev.active.cell[~ev.active.is_shift])
+    return _Mine(cell, row, z, excess, threshold, deviates, by_peers, moves.counts[cell])
 
 
 def _against(told: Concluded, cell: IntArray) -> tuple[IntArray, FloatArray]:
@@ -152,13 +122,19 @@ def _ratio(pipeline: Pipeline, told: Concluded, cell: int) -> float:
     return pipeline.window.similarity(layout, row, cell, pipeline.n_window) if row >= 0 else float("nan")
 
 
-def _fate(pipeline: Pipeline, told: Concluded, rows: _Rows, mine: _Mine, i: int) -> Fate:
+def _fate(pipeline: Pipeline, told: Concluded, rows: Rows, mine: _Mine, i: int) -> Fate:
+    by_peers = _by_peers(pipeline, told, rows, mine, i)
+    return Fate.MOVED if mine.moved[i] and by_peers is not Fate.COUNTS else by_peers
+
+
+def _by_peers(pipeline: Pipeline, told: Concluded, rows: Rows, mine: _Mine, i: int) -> Fate:
+    """Say what became of a signal in the comparison with peers alone."""
     ev, memory = told.evaluation, pipeline.memory
     cell, row = int(mine.cell[i]), int(mine.row[i])
     if mine.counts[i]:
         return Fate.COUNTS if mine.deviates[i] else Fate.FADING
     if mine.deviates[i] or memory.clock.dwell_s[cell] > 0:
-        if rows.of_cell[cell] >= 0 and rows.is_common[rows.of_cell[cell]]:
+        if rows.common_to(cell):
             return Fate.SHARED
         return Fate.SIMILAR if _ratio(pipeline, told, cell) < SIMILARITY_GATE else Fate.LEFT_OUT
     if not np.isfinite(ev.cells.value[cell]):
@@ -176,11 +152,12 @@ def _fate(pipeline: Pipeline, told: Concluded, rows: _Rows, mine: _Mine, i: int)
     return Fate.TWIN_DENIES if np.isnan(ev.deviation[cell]) else Fate.LEFT_OUT
 
 
-def _order(pipeline: Pipeline, mine: _Mine, fates: Sequence[Fate]) -> list[int]:
+def _order(pipeline: Pipeline, mine: _Mine, moves: Changes, fates: Sequence[Fate]) -> list[int]:
     clock, weight = pipeline.memory.clock, pipeline.memory.weights.weight
     reach = np.maximum(np.abs(clock.strength[mine.cell]), np.abs(np.nan_to_num(mine.excess)))
     lasted = 0.5 + np.minimum(clock.dwell_s[mine.cell] / pipeline.full_s, 1.0)
     worth = np.minimum(reach / mine.threshold, 1e6) * weight[mine.cell] * lasted
+    worth = np.maximum(worth, 1.5 * moves.score[mine.cell])
     # what cannot be judged yet is ordered by the plain score, behind all that can
     far = np.abs(np.nan_to_num(mine.z, nan=0.0, posinf=0.0, neginf=0.0))
     rank = np.array([_RANK.get(fate, 3) for fate in fates], dtype=np.int64)
@@ -188,7 +165,13 @@ def _order(pipeline: Pipeline, mine: _Mine, fates: Sequence[Fate]) -> list[int]:
 
 
 def _signal(
-    pipeline: Pipeline, told: Concluded, rows: _Rows, mine: _Mine, fate: Fate, members: Sequence[int]
+    pipeline: Pipeline,
+    told: Concluded,
+    rows: Rows,
+    moves: Changes,
+    mine: _Mine,
+    fate: Fate,
+    members: Sequence[int],
 ) -> PeerSignal:
     """Tell the strongest of the members in numbers, and others of the same signal by their parts.
 
@@ -233,15 +216,31 @@ def _signal(
         weight=weight,
         similarity=finite(ratio, DIGITS),
         similarity_gate=SIMILARITY_GATE,
-        n_shared=int(rows.n_shared[shared_row]) if shared_row >= 0 else 0,
+        n_shared=rows.shared_by(cell),
         n_nodes=int(ev.layout.row_nodes[shared_row]) if shared_row >= 0 else 0,
         twin=(spec.twin or "") if other >= 0 else "",
         twin_deviation=_of_cell(told, memory.habit, other),
-        score=round(float(score[0]), DIGITS) if fate in (Fate.COUNTS, Fate.FADING) else 0.0,
+        change=change_of(pipeline, told, moves, cell),
+        own=_own(told, cell),
+        score=round(float(score[0]), DIGITS) if mine.counts[i] else 0.0,
         fate=fate,
         why="",
     )
-    return replace(made, why=_why(made, last_at, ev.at, pipeline.parameters.min_peers))
+    why = _why(made, last_at, ev.at, pipeline.parameters.min_peers)
+    by_peers = _by_peers(pipeline, told, rows, mine, i)
+    if fate is Fate.MOVED and by_peers in _LET_OFF:
+        let_off = _why(replace(made, fate=by_peers), last_at, ev.at, pipeline.parameters.min_peers)
+        why += f"; against its peers {let_off}"
+    return replace(made, why=why, score=max(made.score, made.change.score))
+
+
+def _own(told: Concluded, cell: int) -> float | None:
+    """Return the share of a cell's evidence that no stronger signal tells, None when it does not count."""
+    active = told.evaluation.active
+    entries = np.flatnonzero(active.cell == cell)
+    if not len(entries):
+        return None
+    return round(float(active.own[entries[np.argmax(active.score[entries])]]), DIGITS)
 
 
 def _of_cell(told: Concluded, habit: Habit, cell: int) -> float | None:
@@ -258,6 +257,8 @@ def _why(s: PeerSignal, last_at: float, at: float, min_peers: int) -> str:
     match s.fate:
         case Fate.FADING:
             return f"not over {s.threshold:.3g} now: what it was worth leaks away with its {s.dwell_s:.0f} s"
+        case Fate.MOVED:
+            return s.change.why
         case Fate.COUNTS:
             lasted = "in full" if s.dwell_s >= s.needed_s else f"for {s.dwell_s:.0f} of {s.needed_s:.0f} s"
             return f"worth {s.score:.2f}, has lasted {lasted}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from detector.explanation import Answer, Basis, DirectSignal, Explanation, Fate, PastIncident, PeerSignal
+from detector.explanation import Answer, Basis, DirectSignal, Explanation, PastIncident
+from detector.explanation_signals import Fate, HabitChange, PeerSignal
 from detector.outcome import Status, Transition
 
 SELF_EVIDENT = frozenset({Fate.COUNTS, Fate.ORDINARY})
@@ -132,18 +133,24 @@ def _peers(found: Explanation) -> Iterator[str]:
     fates = ", ".join(f"{n} {fate}" for fate, n in found.fates.items())
     yield f"  {sum(found.fates.values())} signals with a vote: {fates or 'none'}"
     if found.targets:
-        parts = (f"{t.target} {t.instant:.2f}/{t.lasting:.2f}" for t in found.targets)
-        yield f"  score of each target, now / by how long it lasted: {', '.join(parts)}"
+        parts = (f"{t.target} {t.instant:.2f}/{t.lasting:.2f}/{t.shifted:.2f}" for t in found.targets)
+        yield f"  score of each target, now / by how long it lasted / by habit alone: {', '.join(parts)}"
     if not found.signals:
         return
     yield (
         "  score  beyond habit/needs      z   habit       value       peers       scale     n"
-        "  lasted/needs  distance  weight  signal"
+        "  lasted/needs  distance  moved/needs  weight   own  signal"
     )
     for item in found.signals:
         yield _row(item)
         if item.fate not in SELF_EVIDENT:
             yield f"         {item.fate.value}: {item.why}"
+        if (
+            item.change.fate not in SELF_EVIDENT
+            and item.fate is not Fate.MOVED
+            and item.change.shift is not None
+        ):
+            yield f"         its own habit, {item.change.fate.value}: {item.change.why}"
 
 
 def _row(item: PeerSignal) -> str:
@@ -155,8 +162,17 @@ def _row(item: PeerSignal) -> str:
         f"  {item.score:>5.2f}  {beyond:>18}  {_short(item.z):>5}  {_short(item.offset):>6}"
         f"  {_number(item.value):>10}  {_number(item.peer_median):>10}  {_number(item.scale):>10}"
         f"  {item.n_peers:>4}  {lasted:>12}  {_number(_rounded(item.similarity)):>8}"
-        f"  {item.weight:>6.3g}  {name} ({item.measure}){alike}"
+        f"  {_moved(item.change):>11}  {item.weight:>6.3g}  {_share(item.own):>4}"
+        f"  {name} ({item.measure}){alike}"
     )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _moved(change: HabitChange) -> str:
+    return f"{_short(change.shift)}/{change.threshold:.3g}"
 
 
 def _short(value: float | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from detector.explanation_signals import PeerSignal
 from detector.outcome import DataQuality, GroupEvent, Incident, Status, Transition
 
 NEAR_NAMES = 3
@@ -26,24 +27,6 @@ def near(node: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in sorted(known)}
     found = difflib.get_close_matches(node.lower(), by_lower, n=NEAR_NAMES, cutoff=0.6)
     return f"; names near it: {', '.join(by_lower[name] for name in found)}" if found else ""
-
-
-class Fate(StrEnum):
-    """What became of a signal in the comparison with peers; the first rule that holds is told."""
-
-    COUNTS = "counts"
-    FADING = "fading"
-    ORDINARY = "ordinary"
-    NO_VALUE = "no value"
-    NO_PEERS = "no peers"
-    IN_GRACE = "in grace"
-    WARMING_UP = "warming up"
-    TWIN_DENIES = "twin denies it"
-    BETTER_SIDE = "better side"
-    HABIT = "habit"
-    SHARED = "shared"
-    SIMILAR = "usual distance"
-    LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,84 +53,6 @@ class Check:
     passed: bool
     unit: str
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PeerSignal:
-    """One signal of the node against its peers, the strongest part of it in numbers.
-
-    Numbers are None where they are not known.
-
-    Parameters
-    ----------
-    metric, labels, part, target, measure
-        What is compared; `part` names several parts together, `measure` is the unit of the value.
-    n_parts, n_alike
-        Parts of the node of which the same is told, and signals with the same fate that measure the
-        same or are other roles of it and are not shown.
-    value, peer_median, scale
-        Newest value, median of its row and robust standard deviation, in `measure`.
-    n_peers
-        Other members with a value.
-    z
-        Robust z-score against the peers.
-    offset, spread, n_habit
-        Habitual z-score, its usual residual, and the samples both were learnt from.
-    deviation
-        What is left of z beyond the habit; counted from `threshold` on.
-    threshold
-        Absolute deviation from which it counts.
-    strength
-        Deviation smoothed over the time it has lasted, 0 when it has not.
-    dwell_s, needed_s
-        For how long it has deviated, and for how long it must to count in full.
-    since
-        Epoch seconds at which that began.
-    weight
-        Share of a full vote, 0 to 1.
-    similarity, similarity_gate
-        Distance to the peers over the window as a multiple of the usual one, and the least that counts.
-    n_shared, n_nodes
-        Nodes of the row that deviate now, of all its nodes.
-    twin, twin_deviation
-        Metric that measures the same, and its deviation.
-    score
-        What it is worth, capped and weighed; 1 is the threshold of one signal.
-    fate, why
-        What became of it, in one word and in one sentence.
-    """
-
-    metric: str
-    labels: Mapping[str, str]
-    part: str
-    target: str
-    measure: str
-    n_parts: int
-    n_alike: int
-    value: float | None
-    peer_median: float | None
-    scale: float | None
-    n_peers: int
-    z: float | None
-    offset: float | None
-    spread: float | None
-    n_habit: int
-    deviation: float | None
-    threshold: float
-    strength: float
-    dwell_s: float
-    needed_s: float
-    since: float | None
-    weight: float
-    similarity: float | None
-    similarity_gate: float
-    n_shared: int
-    n_nodes: int
-    twin: str
-    twin_deviation: float | None
-    score: float
-    fate: Fate
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +139,8 @@ class TargetScore:
         Different signals that agree.
     instant, lasting
         What it adds now, and weighed by how long it has lasted.
+    shifted
+        What it adds by changes of habit alone.
     """
 
     target: str
@@ -241,6 +148,7 @@ class TargetScore:
     n_signals: int
     instant: float
     lasting: float
+    shifted: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,13 +224,14 @@ class Explanation:
         What the evidence looks like, in sentences; none without an open incident.
     pool
         Who it is compared with.
-    hard, instant, lasting
+    hard, instant, lasting, shifted
         Scores of the node: direct signals and absences alone; all evidence of this evaluation; all
-        evidence weighed by how long it has lasted. 1 is the threshold.
+        evidence weighed by how long it has lasted; direct signals, absences and changes of habit. 1 is
+        the threshold.
     checks
         Conditions of the decision in order.
     targets
-        What peer evidence is made of.
+        What evidence by peers and by habit is made of.
     direct, n_direct
         Direct signals that have something to tell, of all that are watched.
     absences, missing
@@ -350,6 +259,7 @@ class Explanation:
     hard: float
     instant: float
     lasting: float
+    shifted: float
     checks: tuple[Check, ...]
     targets: tuple[TargetScore, ...]
     direct: tuple[DirectSignal, ...]

@@ -13,6 +13,12 @@ class Layer(StrEnum):
     DIRECT = "direct"
     ABSENCE = "absence"
     PEER = "peer"
+    HABIT = "habit"
+
+    @property
+    def is_soft(self) -> bool:
+        """Tell whether it rests on a comparison: it must last, and no single piece speaks for itself."""
+        return self in (Layer.PEER, Layer.HABIT)
 
 
 class Status(StrEnum):
@@ -55,7 +61,8 @@ class Evidence:
     target
         Monitored target of the metric (GPU, NFS ...).
     side
-        ``above`` or ``below`` the peers, empty when there is no side.
+        ``above`` or ``below`` the peers, for a change of habit the side to which it moved; empty when
+        there is none.
     parts
         All parts of the node on which this signal deviates, strongest first.
     n_siblings

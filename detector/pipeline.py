@@ -16,13 +16,17 @@ from detector.core.conclusion import FORGET_S, Concluded, Evaluation, Teller
 from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
-from detector.core.habit import WARM_UP_SAMPLES, habit_findings
+from detector.core.habit import habit_findings
+from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
-from detector.core.judge import ActiveCells, active_cells, blast_guard, decide, node_scores
+from detector.core.judge import active_cells, blast_guard, decide, node_scores, unusual_over_window
+from detector.core.judgeable import judgeable
 from detector.core.memory import Memory
 from detector.core.naming import NamingNotes
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
+from detector.core.shift import Shift
+from detector.core.shift_layer import ShiftLayer, together
 from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
 from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
@@ -43,14 +47,8 @@ BoolArray = NDArray[np.bool_]
 IDENTITY_METRICS = ("node_uname_info",)
 """Fetched beside the catalog's metrics because they tell which labels are one machine."""
 
-SIMILARITY_GATE = 2.0
-"""A member whose distance to its peers over the window is less than this times the usual does not count."""
-
 STANDING_S = 3600.0
 """A deviation that has not made its node a suspect for this long may be learnt as a habit."""
-
-KNOWN_SHARE = 0.3
-"""Share of its expected cells that must be fresh for a node to be judged."""
 
 
 class Pipeline:
@@ -94,9 +92,10 @@ class Pipeline:
         self.cell_thresholds = CellThresholds(self.thresholds, p.z_threshold)
         self.declared: Mapping[str, str] | None = None
         self._targets = sorted({spec.target for spec in catalog.specs})
-        self.memory = Memory(self.interner, self._targets)
+        self.memory = Memory(self.interner, self._targets, Shift(self.n_window))
         self.events = GroupEvents()
         self.twins = Twins()
+        self.shifts = ShiftLayer(self.memory.shift, self.n_window)
         self.completeness = Completeness()
         self.naming = NamingNotes(self.interner, self.identity, self.placer)
         self.window = Window(5 * self.n_window)
@@ -149,13 +148,32 @@ class Pipeline:
             deviation, threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
         self._learn(z, deviating, at, dt)
-        direct_score = self._step_direct(layout, cells, at, dt)
+        direct_score = self._step_direct(layout, cells, at, dt) * ("direct" in p.layers)
         self.memory.note_exporters(cells.fresh)
         absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
         active, common = active_cells(
             self.memory.clock, deviating, self.memory.weights, index, layout, p, self.full_s, threshold
         )
-        active = self._similar_dropped(active, layout)
+        active = active.when("peer" in p.layers)
+        active = unusual_over_window(active, self.window, layout, len(index.nodes), self.n_window)
+        shifted, shared = self.shifts.step(
+            cells.value,
+            stats,
+            layout,
+            self._floors,
+            index,
+            self.memory.weights,
+            p,
+            fresh_nodes=pools.in_grace,
+            suspects=self._under_suspicion(),
+            threshold=threshold,
+            at=at,
+            dt=dt,
+        )
+        active = active.and_also(shifted.when("habit" in p.layers))
+        common = together(common, shared)
+        if "independence" in p.layers:
+            active = independent(active, self.shifts.shift.short.middle, index, layout)
         sizes = (len(self._targets), self.thresholds.node)
         fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
         self.last_at = at
@@ -256,6 +274,7 @@ class Pipeline:
                 np.array([spec.floor_abs for spec in specs]), np.array([spec.floor_rel for spec in specs])
             )
             self.memory.rows = self.memory.rows.carry_to(self.layout.row_key)
+            self.shifts.shift.carry_to(self.layout.row_key)
         return self.layout, self.pools
 
     def _learn(self, z: FloatArray, deviating: BoolArray, at: float, dt: float) -> None:
@@ -284,7 +303,7 @@ class Pipeline:
 
     def _absence(self, fresh: BoolArray, at: float, *, is_partial: bool) -> AbsenceReport:
         p = self.parameters
-        if is_partial:
+        if is_partial or "absence" not in p.layers:
             return AbsenceReport(silent=np.zeros(len(self.interner.nodes), dtype=bool))
         return judge_absence(
             self.memory.presence,
@@ -296,25 +315,14 @@ class Pipeline:
             group_share=p.group_event_share,
         )
 
-    def _similar_dropped(self, active: ActiveCells, layout: Layout) -> ActiveCells:
-        """Drop cells that are not farther from their peers over the window than is usual."""
-        keep = np.ones(len(active.cell), dtype=bool)
-        strong = np.bincount(active.node, weights=active.score, minlength=len(self.interner.nodes)) >= 1.0
-        for k in np.flatnonzero((active.ramp >= 0.5) & strong[active.node]).tolist():
-            cell = int(active.cell[k])
-            row = int(layout.row_of_cell[cell])
-            if row >= 0:
-                keep[k] = not self.window.similarity(layout, row, cell, self.n_window) < SIMILARITY_GATE
-        return active if keep.all() else active.only(keep)
-
     def _conclude(self, ev: Evaluation, batch: Batch, *, judge: bool) -> Outcome:
         p, index = self.parameters, self.interner
-        known, reasons, forgotten = self._judgeable(ev)
+        known, reasons, forgotten = judgeable(ev, index, self.memory, p.min_peers)
         instant = np.where(known, ev.scores.instant, np.nan)
         self.memory.node_clock.step(
             instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
         )
-        decided = decide(ev.scores, self.memory.node_clock, self.full_s)
+        decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
         fresh_suspects = decided & ~np.array([self._is_suspect(name) for name in index.nodes], dtype=bool)
         guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():
@@ -354,34 +362,6 @@ class Pipeline:
     def _under_suspicion(self) -> BoolArray:
         """Tell which nodes have an open incident."""
         return np.array([name in self.open for name in self.interner.nodes], dtype=bool)
-
-    def _judgeable(self, ev: Evaluation) -> tuple[BoolArray, dict[int, str], BoolArray]:
-        """Tell which nodes have data, why others are undetermined, and of which nothing is expected."""
-        index = self.interner
-        expected = self.memory.presence.expected(ev.at, FORGET_S)
-        had = index.count_by_node(expected)
-        here = index.count_by_node(expected & ev.cells.fresh)
-        reporting = index.count_by_node(ev.cells.fresh) > 0
-        known = np.asarray((here >= KNOWN_SHARE * had) & reporting)
-        for item in ev.absence.absent:
-            known[item.node] = True
-        warm = (self.memory.habit.n_seen >= WARM_UP_SAMPLES) & (self.memory.weights.weight > 0)
-        learnt = index.count_by_node(warm) > 0
-        sizes = np.bincount(ev.pools.pool_of[ev.pools.pool_of >= 0], minlength=len(ev.pools.names))
-        reasons: dict[int, str] = {}
-        for node in np.flatnonzero(index.inhabited).tolist():
-            pool = int(ev.pools.pool_of[node])
-            if not known[node]:
-                reasons[node] = "no data"
-            elif pool < 0:
-                reasons[node] = "in no pool"
-            elif sizes[pool] < self.parameters.min_peers:
-                reasons[node] = f"fewer than {self.parameters.min_peers} peers"
-            elif ev.pools.in_grace[node]:
-                reasons[node] = "joined its pool a moment ago"
-            elif not learnt[node]:
-                reasons[node] = "too few samples"
-        return known, reasons, np.asarray(had == 0)
 
     def _other_findings(self, ev: Evaluation, batch: Batch) -> list[DataQuality]:
         at, p = ev.at, self.parameters

@@ -205,8 +205,9 @@ def test_what_deviates_is_not_learnt():
 
 def test_fusion_counts_one_target_once_and_caps_a_single_sensor():
     def score(cells):
-        s, n, t, k = (np.array(c) for c in zip(*cells, strict=True))
-        return fuse(s.astype(float), n, t, k, n_nodes=2, n_targets=3)
+        s, n, t, k, *own = (np.array(c) for c in zip(*cells, strict=True))
+        own = own[0] if own else np.ones(len(s))
+        return fuse(s.astype(float), own, n, t, k, n_nodes=2, n_targets=3)
 
     lone = score([(1.0, 0, 0, 0)])
     twins = score([(1.0, 0, 0, 0), (1.0, 0, 0, 1)])
@@ -216,6 +217,8 @@ def test_fusion_counts_one_target_once_and_caps_a_single_sensor():
     assert lone[0] < twins[0] < two_targets[0]
     assert two_targets[0] == pytest.approx(1.0)
     assert score([(4.0, 0, 0, 0)])[0] == pytest.approx(1.0)
+    one_cause = score([(1.0, 0, 0, 0, 1.0), (1.0, 0, 1, 2, 0.0)])
+    assert one_cause[0] == pytest.approx(lone[0])
 
 
 def test_one_sided_directions():

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.core.culprits import CULPRIT, VICTIM, roles
+from detector.core.culprits import CULPRIT, VICTIM, roles, went_along
 from detector.core.diagnosis import (
     UNCLASSIFIED,
     candidates,
     conclude,
     find_signs,
     is_better,
+    is_hard,
     nfs_stage,
     order_of,
     spread_of,
+    worth,
 )
 from detector.core.fault_classes import FAULT_CLASSES, LIKELY, POSSIBLE, RULES, Rule
 from detector.core.fault_signs import SIGNS
@@ -332,6 +334,38 @@ def test_classes_and_codes_are_told_on_their_page():
             known.meaning,
             known.fault_class,
             known.check,
+        )
+
+
+class TestAChangeOfHabit:
+    """It is soft as a comparison with peers is: the same signs, and nothing that speaks for itself."""
+
+    def test_it_meets_the_signs_of_peers_and_of_no_other_layer(self):
+        for name, sign in SIGNS.items():
+            piece = item(sign.metrics[0].replace("*", "x"), layer=Layer.PEER, side=sign.side or "above")
+            moved = replace(piece, layer=Layer.HABIT)
+            assert (name in find_signs([moved]).by_sign) == (name in find_signs([piece]).by_sign)
+
+    def test_it_weighs_what_the_same_of_peers_does(self):
+        piece = item("DCGM_FI_DEV_GPU_TEMP", part="gpu 2", score=4.0)
+        moved = replace(piece, layer=Layer.HABIT)
+        assert not is_hard(moved)
+        assert is_hard(replace(piece, layer=Layer.DIRECT))
+        assert worth(moved) == worth(piece) < worth(replace(piece, layer=Layer.DIRECT))
+        later = item("node_load1", layer=Layer.HABIT, target="CPU", since=T0 + 600)
+        assert order_of([moved, later], STEP) == "GPU moved 10 min before CPU"
+
+    def test_who_only_went_along_is_a_victim_in_either_layer(self):
+        along = item("DCGM_FI_DEV_POWER_USAGE", layer=Layer.HABIT, with_pool=True)
+        assert went_along([along, replace(along, layer=Layer.PEER)])
+        assert not went_along([along, replace(along, with_pool=False)])
+        assert not went_along([replace(along, layer=Layer.DIRECT)])
+
+    def test_its_reason_is_told_short(self):
+        text = "345 megahertz, peers 1920 (n=60): moved 19.6 robust deviations below its habit for 5 min"
+        moved = item("DCGM_FI_DEV_SM_CLOCK", layer=Layer.HABIT, side="below", reason=text, part="gpu 1")
+        assert any(
+            said.endswith("345 megahertz, peers 1920") for said in conclude([moved], STEP).diagnosis.reasons
         )
 
 

@@ -395,7 +395,7 @@ def test_reasons_of_undetermined_are_told() -> None:
         for row in tables(text_of("algorithm.md"))
         if list(row)[:2] == ["reason", "when"]
     }
-    source = ast.parse((ROOT / "detector" / "pipeline.py").read_text(encoding="utf-8"))
+    source = ast.parse((ROOT / "detector" / "core" / "judgeable.py").read_text(encoding="utf-8"))
     real = set()
     for node in ast.walk(source):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "reasons[node]":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,12 +24,16 @@ from api.explain import ExplainOut
 from detector.cli import app
 from detector.cli_explain import moment_of
 from detector.core.habit import WARM_UP_SAMPLES
+from detector.core.judge import PER_DOUBLING
 from detector.core.parameters import Parameters
+from detector.core.shift import SEEN_SHARE
+from detector.core.shift import WARM_UP_SAMPLES as HABIT_WARM_UP
 from detector.errors import OddnodeError
 from detector.explain import explain
 from detector.explain_text import lines
-from detector.explanation import Answer, Basis, Explanation, Fate, near
-from detector.outcome import Outcome, Status
+from detector.explanation import Answer, Basis, Explanation, near
+from detector.explanation_signals import Fate, PeerSignal
+from detector.outcome import Layer, Outcome, Status
 from detector.service_view import BusyError, Latest, Readiness
 from detector.store import Store
 from grouping.pools import PoolRules
@@ -46,6 +52,7 @@ POWER, UTIL, TEMP, LOAD = (
 )
 XID, SMI_UTIL = "DCGM_FI_DEV_XID_ERRORS", "all_smi_gpu_utilization"
 BAD, WELL, ONSET = "gpu004", "gpu002", 40
+WARM = 60
 
 
 @pytest.fixture(autouse=True)
@@ -297,15 +304,20 @@ class TestWhatBecameOfASignal:
 
     def test_a_usual_distance_over_the_window(self) -> None:
         t = Telemetry(12, 3, parameters=Parameters(z_threshold=0.3))
-        t.add(tasks(t, lambda k, n: 52 if n == BAD and k >= ONSET else None))
+        # with every fourth sample ordinary it is no change of habit all the time
+        t.add(tasks(t, lambda k, n: 52 if n == BAD and k >= ONSET and k % 4 else None))
         found = []
         for _ in range(ONSET + 30):
             t.run(1)
             found.append(told(t))
         signals = [s for e in found for s in e.signals if s.fate is Fate.SIMILAR]
         assert signals
-        assert all(s.similarity is not None and s.similarity < s.similarity_gate for s in signals)
-        assert signals[0].why.endswith("under 2: does not count")
+        moved = [s for e in found for s in e.signals if s.fate is Fate.MOVED and "does not count" in s.why]
+        assert moved, "the gate is for the comparison with peers alone; it is told beside a change of habit"
+        for signal in (*signals, *moved):
+            assert signal.similarity is not None
+            assert signal.similarity < signal.similarity_gate
+            assert signal.why.endswith("under 2: does not count")
 
 
 def test_the_blast_guard_is_told() -> None:
@@ -336,16 +348,21 @@ def test_the_conditions_told_are_those_that_decide(seed: int) -> None:
     t.add(
         gpu_gauge(t, XID, 0, 0, lambda k, n, g: 79 if (n, g, seed) == (WELL, 1, 2) and k >= ONSET else None)
     )
-    n_decided = 0
+    n_decided = by_habit = 0
     for _ in range(ONSET + 30):
         t.run(1)
         concluded = t.pipeline.concluded
         assert concluded is not None
         for number, node in enumerate(t.pipeline.interner.nodes):
             found = told(t, node)
-            hard, lasting, dwell, *guard = (check.passed for check in found.checks)
-            assert bool(concluded.decided[number]) == ((hard or (lasting and dwell)) and not guard)
+            hard, lasting, dwell, habit, again, *guard = (check.passed for check in found.checks)
+            names = hard or (lasting and dwell) or (habit and again)
+            assert bool(concluded.decided[number]) == (names and not guard)
             n_decided += int(concluded.decided[number])
+            by_habit += int(habit and again and not (hard or (lasting and dwell)))
+            assert sum(x.shifted for x in found.targets) + found.hard == pytest.approx(
+                found.shifted, abs=1e-3
+            )
             assert sum(x.lasting for x in found.targets) + found.hard == pytest.approx(
                 found.lasting, abs=1e-3
             )
@@ -353,6 +370,122 @@ def test_the_conditions_told_are_those_that_decide(seed: int) -> None:
             assert json.dumps(msgspec.to_builtins(found), allow_nan=False)
             assert lines(Answer(node, None, Basis.EVALUATION, "", found))
     assert n_decided > 0
+    assert by_habit > 0 or seed % 2, "a change of habit decided before the time of the others was over"
+
+
+class TestAChangeOfHabit:
+    """Lasting moves of a member against itself, too small for the comparison with peers."""
+
+    def cluster(self, by: float = 5, n_moved: int = 1) -> Telemetry:
+        t = Telemetry(12, 3)
+        moved = {BAD, *(f"gpu{k:03d}" for k in range(n_moved))}
+        t.add(gauge(t, LOAD, 40, 2))
+
+        def warm(k: int, n: str, g: int) -> float | None:
+            return 61 + by + t.rng.normal() if n in moved and k >= WARM else None
+
+        return t.add(gpu_gauge(t, TEMP, 61, 1, warm))
+
+    def of(self, found: Explanation, metric: str = TEMP) -> PeerSignal:
+        return next(s for s in found.signals if s.metric == metric)
+
+    def test_it_counts_by_itself_with_all_its_numbers(self) -> None:
+        t = self.cluster()
+        t.run(WARM)
+        before = self.of(told(t)).change
+        assert (before.fate, before.score, before.since) == (Fate.ORDINARY, 0, None)
+        assert before.offset == pytest.approx(0, abs=1)
+        for _ in range(20):
+            t.run(1)
+            found = told(t)
+            signal = self.of(found)
+            if signal.fate is Fate.MOVED and signal.change.longer > 1:
+                break
+        change = signal.change
+        assert (signal.fate, change.fate) == (Fate.MOVED, Fate.COUNTS)
+        assert abs(signal.deviation or 0) < signal.threshold, "the peers alone say nothing"
+        assert change.shift is not None
+        assert change.threshold == pytest.approx(SEEN_SHARE * signal.threshold)
+        assert change.shift >= change.threshold
+        assert change.score == pytest.approx(
+            change.shift * change.longer / signal.threshold * signal.weight, abs=1e-3
+        )
+        assert signal.score == change.score
+        assert change.since is not None
+        assert t.at(WARM) - STEP <= change.since <= t.at(WARM + 12)
+        lasted = found.at - change.since
+        assert change.longer == pytest.approx(
+            1 + PER_DOUBLING * math.log2(lasted / signal.needed_s), abs=1e-3
+        )
+        assert signal.why == change.why
+        assert "above its habit" in signal.why
+        assert signal.own is not None
+        assert 0 < signal.own <= 1
+        (target,) = found.targets
+        assert found.shifted == pytest.approx(target.shifted, abs=1e-3)
+        assert target.shifted > 0
+        text = "\n".join(lines(Answer(BAD, None, Basis.EVALUATION, "", found)))
+        assert "moved: moved " in text
+
+    def test_the_evidence_says_so_once_in_plain_words(self) -> None:
+        t = Telemetry(12, 3)
+        t.add(gauge(t, LOAD, 40, 2)).add(tasks(t))
+        t.add(gpu_gauge(t, TEMP, 61, 1, lambda k, n, g: 95 if n == BAD and k >= WARM else None))
+        layers = set()
+        for _ in range(WARM + 20):
+            last = t.run(1)
+            active = t.pipeline.concluded.evaluation.active  # type: ignore[union-attr]
+            evidence = next(v for v in last.verdicts if v.node == BAD).evidence
+            assert len([e for e in evidence if e.metric == TEMP]) <= 1
+            layers |= {e.layer for e in evidence}
+            for item in evidence:
+                assert item.reason.count("its habit") == (item.layer is Layer.HABIT)
+                if item.layer is Layer.HABIT:
+                    assert re.match(
+                        r"95 celsius, peers 6\d\S* \(n=48\): moved [\d.]+ robust deviations above its habit ",
+                        item.reason,
+                    )
+        assert len(active.cell) > len(set(active.cell.tolist())), "cells that count in both layers"
+        assert layers == {Layer.PEER, Layer.HABIT}
+
+    def test_many_that_move_together_are_not_blamed(self) -> None:
+        t = self.cluster(by=20, n_moved=6)
+        t.run(WARM + 11)
+        change = self.of(told(t)).change
+        assert (change.fate, change.score) == (Fate.SHARED, 0)
+        assert f"{change.n_shared} of 12 nodes have moved" in change.why
+        assert change.n_shared >= 4
+
+    def test_the_better_side_does_not_count(self) -> None:
+        t = self.cluster(by=-20)
+        t.run(WARM + 13)
+        change = self.of(told(t)).change
+        assert change.fate is Fate.BETTER_SIDE
+        assert change.shift is not None
+        assert change.shift <= -change.threshold
+
+    def test_a_twin_that_has_not_moved_denies_it(self) -> None:
+        t = Telemetry(12, 3)
+        t.add(gauge(t, LOAD, 40, 2))
+        t.add(gpu_gauge(t, UTIL, 97, 1, lambda k, n, g: 10 if (n, g) == (BAD, 1) and k >= WARM else None))
+        t.add(gpu_gauge(t, SMI_UTIL, 97, 1, labels=smi_labels))
+        t.run(WARM + 14)
+        found = told(t)
+        denied = next(s for s in found.signals if s.fate is Fate.TWIN_DENIES)
+        assert (denied.change.fate, denied.change.score) == (Fate.TWIN_DENIES, 0)
+        assert found.targets == ()
+
+    def test_until_a_habit_is_known_nothing_is_said(self) -> None:
+        t = self.cluster()
+        t.run(10)
+        change = self.of(told(t)).change
+        assert (change.fate, change.shift, change.offset, change.since) == (Fate.WARMING_UP, None, None, None)
+        assert (change.n_habit, change.n_needed) == (10, HABIT_WARM_UP)
+        assert change.why == f"10 of {HABIT_WARM_UP} samples until its habit is known"
+        t.run(HABIT_WARM_UP - 8)
+        change = self.of(told(t)).change
+        assert change.fate is Fate.WARMING_UP
+        assert change.why.startswith("too few samples since")
 
 
 def test_explaining_changes_nothing() -> None:

@@ -12,7 +12,7 @@ from benchmarks.detect.incidents import CaseSpec, recording_of
 from benchmarks.detect.matrix import CaseMatrix, Collector
 from benchmarks.detect.simulated import SimulatedSource, Tape
 from benchmarks.detect.witness import HIDDEN, Grade, Witness, graded
-from detector.core.parameters import Parameters
+from detector.core.parameters import LAYERS, Parameters
 from detector.evaluation.builtin import farthest_signal, findings_of
 from detector.evaluation.model import Findings, Rules
 from detector.outcome import Outcome, Status, Verdict
@@ -47,11 +47,24 @@ class Variant:
 
 NEVER_S = 1e9
 
+WORDS = {
+    "direct": "direct signals",
+    "absence": "absence",
+    "peer": "robust z",
+    "habit": "changes of habit",
+    "independence": "one cause counts once",
+}
+"""Layers of evidence in the words of the tables."""
+
 VARIANTS: Mapping[str, Variant] = {
     variant.name: variant
     for variant in (
         Variant(),
-        Variant("without absence", Parameters(absence_after_s=NEVER_S)),
+        *(
+            Variant(f"without {WORDS[layer]}", Parameters(layers=tuple(x for x in LAYERS if x != layer)))
+            for layer in LAYERS
+        ),
+        *(Variant(f"{WORDS[layer]} alone", Parameters(layers=(layer,))) for layer in LAYERS[:4]),
         Variant("without group events", Parameters(group_event_share=1.01)),
         Variant("without habit", Parameters(habit_s=NEVER_S)),
         Variant("continuity 2 min", Parameters(continuity_s=120.0)),

@@ -78,6 +78,10 @@ class KeptLevels:
         kept = (count > 0) & known[chosen]
         return chosen[kept], count[kept].astype(np.int64) - 1
 
+    def begun(self, dwell_s: float) -> IntArray:
+        """Return the number of each member's highest level with more dwell than `dwell_s`, -1 for none."""
+        return np.asarray(np.count_nonzero(self._dwell > dwell_s, axis=1)) - 1
+
     def _grow_to(self, size: int) -> None:
         added = size - len(self._sign)
         if added > 0:
@@ -106,6 +110,11 @@ class Episodes:
     level: IntArray
     start: FloatArray
     end: FloatArray
+
+
+def level_at(size: FloatArray, levels: FloatArray) -> IntArray:
+    """Return the number of the highest level that each size reaches, -1 for none; NaN reaches none."""
+    return np.searchsorted(levels, np.nan_to_num(size) + 1e-9, side="right") - 1
 
 
 class EpisodeTracker:

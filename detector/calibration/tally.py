@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.calibration.levels import CELL_LEVELS, NODE_LEVELS, EpisodeTracker, KeptLevels, highest
+from detector.calibration.levels import (
+    CELL_LEVELS,
+    NODE_LEVELS,
+    EpisodeTracker,
+    KeptLevels,
+    highest,
+    level_at,
+)
+from detector.core.conclusion import Evaluation
+from detector.core.fusion import one_sided
+from detector.core.judge import LONGER_LIMIT, PER_DOUBLING
+from detector.core.shift import SEEN_SHARE
 from detector.core.thresholds import SignalKey
 from detector.pipeline import Pipeline
 
@@ -147,18 +158,15 @@ class Tally:
         masked = self._masked(index.nodes, ev.at)
         self._grow()
         self._see_cells(masked)
-        peers = np.minimum(ev.scores.instant, ev.scores.lasting) - ev.scores.hard
         held = np.zeros(len(index.nodes), dtype=bool)
         for nodes in concluded.guarded.values():
             held[nodes] = True
         instant = np.where(held, 0.0, ev.scores.instant - ev.scores.hard)
         judged = concluded.known & (ev.pools.pool_of >= 0) & ~ev.pools.in_grace & ~masked & index.inhabited
         judged &= self._node_seen
-        member, level = self._nodes.step(np.where(judged, instant, np.nan), ev.dt)
-        with np.errstate(divide="ignore"):
-            lasting = np.searchsorted(NODE_LEVELS, peers[member] + 1e-9, side="right") - 1
-        level = np.minimum(level, lasting)
-        self._of_nodes.step(len(index.nodes), member[level >= 0], level[level >= 0], ev.at)
+        level = self._node_levels(ev, np.where(judged, instant, np.nan))
+        member = np.flatnonzero(level >= 0)
+        self._of_nodes.step(len(index.nodes), member, level[member], ev.at)
         self._node_s[judged] += ev.dt
         self._n_nodes = max(self._n_nodes, int(judged.sum()))
         self._see_hard(ev.scores.hard, ev.at)
@@ -205,28 +213,72 @@ class Tally:
         found.hard, found.n_nodes = self._hard_spans, self._n_nodes
         return found
 
+    def _node_levels(self, ev: Evaluation, instant: FloatArray) -> IntArray:
+        """Return the highest level at which `judge.decide` would name each node now, -1 for none.
+
+        Parameters
+        ----------
+        ev
+            Newest evaluation.
+        instant : ndarray of shape (n_nodes,)
+            Peer evidence of this very evaluation, NaN where it is not judged.
+        """
+        member, kept = self._nodes.step(instant, ev.dt)
+        named = np.full(len(instant), -1, dtype=np.int64)
+        named[member] = np.minimum(kept, level_at((ev.scores.lasting - ev.scores.hard)[member], NODE_LEVELS))
+        # what is held back, or not judged, is in the instant score alone
+        slow = np.where(np.isfinite(instant), np.minimum(instant, ev.scores.shifted - ev.scores.hard), 0.0)
+        at_once = np.minimum(self._nodes.begun(ev.dt), level_at(slow, NODE_LEVELS))
+        return np.maximum(named, at_once)
+
     def _see_cells(self, masked: BoolArray) -> None:
-        concluded, pipeline = self._pipeline.concluded, self._pipeline
+        """Take in how far each signal is from its peers, by the stricter of both layers that compare them."""
+        concluded, index = self._pipeline.concluded, self._pipeline.interner
         assert concluded is not None  # noqa: S101 (narrowing: called after an evaluation)
-        ev, index = concluded.evaluation, pipeline.interner
-        plain = pipeline.parameters.z_threshold
-        threshold = pipeline.cell_thresholds.of_cells(index.signals, index.cell_signal)
-        score = ev.deviation / plain
-        score[(pipeline.memory.weights.weight <= 0) | masked[index.cell_node]] = np.nan
-        # what the whole group shares, or similarity does not bear out, never counts against a node
-        counted = np.zeros(len(score), dtype=bool)
-        counted[ev.active.cell[ev.active.now]] = True
-        with np.errstate(invalid="ignore"):
-            score[(np.abs(ev.deviation) >= threshold) & ~counted & np.isfinite(score)] = 0.0
-        member, level = self._cells.step(score, ev.dt)
+        ev, plain = concluded.evaluation, self._pipeline.parameters.z_threshold
+        left_out = (self._pipeline.memory.weights.weight <= 0) | masked[index.cell_node]
+        deviation, shift = (np.where(left_out, np.nan, x) for x in self._counted(ev))
+        member, level = self._cells.step(deviation / plain, ev.dt)
+        # a shift is of a whole window: it has lasted when it is seen
+        moved = level_at(np.abs(shift) / plain, CELL_LEVELS)
+        shifted = np.flatnonzero(moved >= 0)
+        member, level = np.concatenate([member, shifted]), np.concatenate([level, moved[shifted]])
         self._of_signals.step(len(self._groups), self._group_of_cell[member], level, ev.at)
+        known = np.isfinite(deviation) | np.isfinite(shift)
         seen = np.zeros(len(self._groups), dtype=bool)
-        seen[self._group_of_cell[np.isfinite(score)]] = True
+        seen[self._group_of_cell[known]] = True
         self._group_s[seen] += ev.dt
-        with np.errstate(invalid="ignore"):
-            self._group_moves[self._group_of_cell[np.abs(score) > 0]] = 1.0
+        moves = (np.nan_to_num(deviation) != 0) | (np.nan_to_num(shift) != 0)
+        self._group_moves[self._group_of_cell[moves]] = 1.0
         self._node_seen = np.zeros(len(index.nodes), dtype=bool)
-        self._node_seen[index.cell_node[np.isfinite(score)]] = True
+        self._node_seen[index.cell_node[known]] = True
+
+    def _counted(self, ev: Evaluation) -> tuple[FloatArray, FloatArray]:
+        """Return deviations and shifts of all cells, signed, in scales; 0 where they count against nobody.
+
+        Shared by the whole group, denied by a twin, or not borne out by similarity: never counted.
+        """
+        pipeline = self._pipeline
+        index, active = pipeline.interner, ev.active
+        threshold = pipeline.cell_thresholds.of_cells(index.signals, index.cell_signal)
+        shift = one_sided(pipeline.shifts.shift.score, pipeline.memory.weights.sign)
+        found = []
+        for score, least, counts in (
+            (ev.deviation.copy(), threshold, active.now & ~active.is_shift),
+            (shift, SEEN_SHARE * threshold, active.is_shift),
+        ):
+            counted = np.zeros(len(score), dtype=bool)
+            counted[active.cell[counts]] = True
+            with np.errstate(invalid="ignore"):
+                score[(np.abs(score) >= least) & ~counted] = 0.0
+            found.append(score)
+        return found[0], found[1] * self._longer(ev.at)
+
+    def _longer(self, at: float) -> FloatArray:
+        """Return what shifts weigh more for having lasted, as `judge.shifted_cells` has it."""
+        full_s, since = self._pipeline.full_s, self._pipeline.shifts.shift.since
+        lasted = np.maximum(at - np.nan_to_num(since, nan=at), full_s)
+        return np.minimum(1.0 + PER_DOUBLING * np.log2(lasted / full_s), LONGER_LIMIT)
 
     def _grow(self) -> None:
         index, start = self._pipeline.interner, len(self._group_of_cell)

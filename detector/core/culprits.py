@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from detector.core.diagnosis import ORDER_FROM, is_hard, span_words
-from detector.outcome import Evidence, Layer
+from detector.outcome import Evidence
 
 CULPRIT, VICTIM = "culprit", "victim"
 
@@ -86,4 +86,4 @@ def first_sign(evidence: Sequence[Evidence]) -> float | None:
 def went_along(evidence: Sequence[Evidence]) -> bool:
     """Tell whether all strong evidence is a move that the pool's median made too."""
     strong = [item for item in evidence if is_hard(item) or item.score >= ORDER_FROM]
-    return bool(strong) and all(item.layer is Layer.PEER and item.with_pool for item in strong)
+    return bool(strong) and all(item.layer.is_soft and item.with_pool for item in strong)

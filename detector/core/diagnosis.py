@@ -96,12 +96,12 @@ class Diagnosed:
 
 def is_hard(item: Evidence) -> bool:
     """Tell whether a piece of evidence speaks for itself."""
-    return item.layer is not Layer.PEER and item.score >= HARD_FROM
+    return not item.layer.is_soft and item.score >= HARD_FROM
 
 
 def worth(item: Evidence) -> float:
     """Return what a piece of evidence weighs, on the scale of the node threshold."""
-    return item.score if item.layer is not Layer.PEER else TARGET_SHARE * item.score
+    return TARGET_SHARE * item.score if item.layer.is_soft else item.score
 
 
 def conclude(evidence: Sequence[Evidence], resolution_s: float) -> Diagnosed:
@@ -242,7 +242,7 @@ def order_of(evidence: Sequence[Evidence], resolution_s: float) -> str:
     """
     began: dict[str, float] = {}
     for item in evidence:
-        if not (is_hard(item) or (item.layer is Layer.PEER and item.score >= ORDER_FROM)):
+        if not (is_hard(item) or (item.layer.is_soft and item.score >= ORDER_FROM)):
             continue
         name = REPORTING if item.layer is Layer.ABSENCE else item.target
         began[name] = min(began.get(name, item.since), item.since)
@@ -283,7 +283,8 @@ def _signs_of_metric(metric: str) -> tuple[str, ...]:
 
 
 def _fits(sign: Sign, item: Evidence) -> bool:
-    if item.layer != sign.layer and (sign.layer or item.layer is Layer.ABSENCE):
+    layer = Layer.PEER if item.layer.is_soft else item.layer
+    if layer != sign.layer and (sign.layer or layer is Layer.ABSENCE):
         return False
     if sign.side and _side(item) != sign.side:
         return False
@@ -303,7 +304,7 @@ def _side(item: Evidence) -> str:
 
 def _part_of(needed: Sequence[Evidence], supporting: Sequence[Evidence]) -> str:
     """Return the part that the evidence for a class points to; hard evidence is asked first."""
-    hard = [item for item in needed if item.layer is not Layer.PEER and item.part]
+    hard = [item for item in needed if not item.layer.is_soft and item.part]
     for items in (hard, needed, supporting):
         named = [item for item in items if item.part]
         if not named:
@@ -339,7 +340,7 @@ def _reason(says: str, item: Evidence) -> str:
     if code is not None:
         meaning = XID_CODES[code].meaning if code in XID_CODES else "a code without an entry"
         return f"XID {code}{where}: {meaning}"
-    short = item.reason.split(" (n=")[0] if item.layer is Layer.PEER else item.reason
+    short = item.reason.split(" (n=")[0] if item.layer.is_soft else item.reason
     return f"{says}: {item.metric}{where}, {short}"
 
 

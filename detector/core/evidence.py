@@ -63,6 +63,7 @@ def peer_evidence(
     parts: Sequence[str],
     siblings: Sequence[str],
     with_pool: bool,
+    is_shift: bool = False,
 ) -> Evidence:
     """Describe one deviating cell, and on which parts of the node the same metric deviates.
 
@@ -74,6 +75,8 @@ def peer_evidence(
         All parts of the node that have this metric.
     with_pool
         True when the peers' median has moved to the same side.
+    is_shift
+        True when `strength` is how far the member has moved from its own habit, not from the peers.
     """
     signal = index.signals[index.cell_signal[cell]]
     spec = signal.spec
@@ -87,19 +90,19 @@ def peer_evidence(
     shown = "no value now" if value is None else f"{_number(value)} {spec.measure}{per_second}"
     peers = f"peers {_number(median)}" if known else "peers unknown"
     side = "above" if strength > 0 else "below"
-    text = (
-        f"{shown}, {peers} (n={n}): {abs(strength):.1f} robust deviations {side} for {_minutes(at - since)}"
-    )
+    far = f"{abs(strength):.1f} robust deviations {side}"
+    far = f"moved {far} its habit" if is_shift else far
+    text = f"{shown}, {peers} (n={n}): {far} for {_minutes(at - since)}"
     if signal.per_node:
         text = f"mean over the node's parts {text}"
         parts = parts or siblings
-    if similarity is not None:
+    if similarity is not None and not is_shift:
         text += f"; distance to peers {similarity:.1f} times the usual"
     return Evidence(
         metric=spec.name,
         labels=labels_of(index, cell),
         part=name_parts(parts, spec.unit),
-        layer=Layer.PEER,
+        layer=Layer.HABIT if is_shift else Layer.PEER,
         reason=text,
         score=round(score, 3),
         value=value,

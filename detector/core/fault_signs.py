@@ -22,7 +22,7 @@ class Sign:
     metrics
         Globs of metric names in lower case; one must match.
     layer, side
-        Layer and side of the evidence, empty for any.
+        Layer and side of the evidence, empty for any; ``peer`` stands for changes of habit too.
     codes
         XID codes of which the value must be one, empty for any value.
     part

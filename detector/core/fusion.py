@@ -122,14 +122,21 @@ def cell_scores(strength: FloatArray, weight: FloatArray, threshold: float | Flo
 
 
 def fuse(
-    score: FloatArray, node: IntArray, target: IntArray, signal: IntArray, *, n_nodes: int, n_targets: int
+    score: FloatArray,
+    own: FloatArray,
+    node: IntArray,
+    target: IntArray,
+    signal: IntArray,
+    *,
+    n_nodes: int,
+    n_targets: int,
 ) -> FloatArray:
     """Combine the scores of deviating cells to one score per node.
 
     Parameters
     ----------
-    score, node, target, signal : ndarray of shape (n_active,)
-        Score, node, target and signal of each deviating cell.
+    score, own, node, target, signal : ndarray of shape (n_active,)
+        Score, share that no stronger signal tells already, node, target and signal of each deviating cell.
     n_nodes, n_targets
         Sizes.
 
@@ -141,11 +148,16 @@ def fuse(
     if not len(score):
         return np.zeros(n_nodes)
     key = node * n_targets + target
-    strongest = np.zeros(n_nodes * n_targets)
-    np.maximum.at(strongest, key, score)
+    size = n_nodes * n_targets
+    strongest = np.zeros(size)
+    np.maximum.at(strongest, key, score * own)
     n_signals = int(signal.max()) + 1
-    different = np.unique(key * n_signals + signal) // n_signals
-    agreeing = np.bincount(different, minlength=n_nodes * n_targets)
-    bonus = 1.0 + AGREEMENT * np.clip(agreeing - 1, 0, AGREEMENT_LIMIT)
+    pair, place = np.unique(key * n_signals + signal, return_inverse=True)
+    tells = np.zeros(len(pair))
+    np.maximum.at(tells, place, own)
+    agreeing = np.bincount(pair // n_signals, weights=tells, minlength=size)
+    most = np.zeros(size)
+    np.maximum.at(most, pair // n_signals, tells)
+    bonus = 1.0 + AGREEMENT * np.clip(agreeing - most, 0, AGREEMENT_LIMIT)
     per_target = np.minimum(strongest * bonus, TARGET_CAP)
     return np.asarray(TARGET_SHARE * per_target.reshape(n_nodes, n_targets).sum(axis=1))

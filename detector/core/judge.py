@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from detector.core.direct import DirectState
 from detector.core.fusion import CellWeights, cell_scores, common_rows, fuse
 from detector.core.parameters import Parameters
 from detector.core.thresholds import of_chosen
+from detector.core.window import Window
 from grouping.index import SeriesIndex
 from grouping.layout import Layout
 
@@ -26,6 +27,12 @@ DIRECT_FURTHER = 0.3
 
 POINTS_THE_SAME_WAY = 0.5
 """Direct signals and absences from this score on halve the time that peer evidence must have lasted."""
+
+PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
+"""A change of habit weighs this share more with each doubling of its time, up to a limit."""
+
+SIMILARITY_GATE = 2.0
+"""A member whose distance to its peers over the window is less than this times the usual does not count."""
 
 HARD_CAP = 3.0
 """Direct signals and absences together are worth at most this."""
@@ -43,6 +50,12 @@ class ActiveCells:
         Capped score times weight, and the share of the continuity already lasted.
     now : ndarray of shape (n_active,), bool
         True for cells that deviate at this evaluation.
+    strength, since : ndarray of shape (n_active,)
+        Signed deviation in scales, and epoch seconds at which it began.
+    is_shift : ndarray of shape (n_active,), bool
+        True for lasting changes of habit, which have lasted by nature.
+    own : ndarray of shape (n_active,)
+        Share of the deviation that no stronger signal of the node tells already.
     """
 
     cell: IntArray
@@ -52,18 +65,27 @@ class ActiveCells:
     score: FloatArray
     ramp: FloatArray
     now: BoolArray
+    strength: FloatArray
+    since: FloatArray
+    is_shift: BoolArray
+    own: FloatArray
 
     def only(self, keep: BoolArray) -> ActiveCells:
         """Return the chosen ones."""
-        return ActiveCells(
-            self.cell[keep],
-            self.node[keep],
-            self.target[keep],
-            self.signal[keep],
-            self.score[keep],
-            self.ramp[keep],
-            self.now[keep],
-        )
+        return ActiveCells(*(getattr(self, item.name)[keep] for item in fields(self)))
+
+    def when(self, takes_part: bool) -> ActiveCells:
+        """Return these, or none of them."""
+        return self if takes_part else self.only(np.zeros(len(self.cell), dtype=bool))
+
+    def with_own(self, own: FloatArray) -> ActiveCells:
+        """Return these with other shares that are their own."""
+        return replace(self, own=own)
+
+    def and_also(self, other: ActiveCells) -> ActiveCells:
+        """Return these and others; a cell may be in both."""
+        pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+        return ActiveCells(*(np.concatenate(pair) for pair in pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +115,80 @@ def active_cells(
         What was left out because nobody is to blame.
     """
     cell = np.flatnonzero((clock.dwell_s > 0) & (weights.weight > 0))
+    cell, common = _not_common(cell, deviating, index, layout, parameters)
+    found = ActiveCells(
+        cell=cell,
+        node=index.cell_node[cell].astype(np.int64),
+        target=weights.target[cell],
+        signal=index.cell_signal[cell].astype(np.int64),
+        score=cell_scores(clock.strength[cell], weights.weight[cell], of_chosen(threshold, cell)),
+        ramp=np.minimum(clock.dwell_s[cell] / full_s, 1.0),
+        now=deviating[cell],
+        strength=clock.strength[cell],
+        since=clock.since[cell],
+        is_shift=np.zeros(len(cell), dtype=bool),
+        own=np.ones(len(cell)),
+    )
+    return found, common
+
+
+def shifted_cells(
+    shift: FloatArray,
+    since: FloatArray,
+    over: BoolArray,
+    weights: CellWeights,
+    index: SeriesIndex,
+    layout: Layout,
+    parameters: Parameters,
+    threshold: float | FloatArray,
+    *,
+    at: float,
+    full_s: float,
+) -> tuple[ActiveCells, Common]:
+    """Collect cells whose habit has changed, without those of whose group many have.
+
+    Parameters
+    ----------
+    shift, since : ndarray of shape (n_cells,)
+        Size in scales, and when it began.
+    over : ndarray of shape (n_cells,), bool
+        Cells that are shifted now.
+    at, full_s
+        Evaluation time, and the continuity: what has lasted for longer weighs more.
+
+    Returns
+    -------
+    active, common
+        As of `active_cells`.
+    """
+    cell, common = _not_common(np.flatnonzero(over & (weights.weight > 0)), over, index, layout, parameters)
+    every = np.ones(len(cell), dtype=bool)
+    lasted = np.maximum(at - np.nan_to_num(since[cell], nan=at), full_s)
+    longer = np.minimum(1.0 + PER_DOUBLING * np.log2(lasted / full_s), LONGER_LIMIT)
+    found = ActiveCells(
+        cell=cell,
+        node=index.cell_node[cell].astype(np.int64),
+        target=weights.target[cell],
+        signal=index.cell_signal[cell].astype(np.int64),
+        score=cell_scores(shift[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
+        ramp=np.ones(len(cell)),
+        now=every,
+        strength=shift[cell],
+        since=since[cell],
+        is_shift=every,
+        own=np.ones(len(cell)),
+    )
+    return found, common
+
+
+def _not_common(
+    cell: IntArray, deviating: BoolArray, index: SeriesIndex, layout: Layout, parameters: Parameters
+) -> tuple[IntArray, Common]:
+    """Leave out cells of groups in which so many nodes deviate that nobody is to blame."""
     rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
     nodes = index.cell_node.astype(np.int64)
-    now = cell[deviating[cell]]
     common = common_rows(
-        now,
+        cell[deviating[cell]],
         rows,
         nodes,
         layout.row_nodes,
@@ -111,19 +202,31 @@ def active_cells(
         pool_nodes, metrics = events.setdefault(int(layout.row_pool[rows[c]]), (set(), Counter()))
         pool_nodes.add(int(nodes[c]))
         metrics[index.signals[index.cell_signal[c]].spec.name] += 1
-    cell = cell[~shared]
-    score = cell_scores(clock.strength[cell], weights.weight[cell], of_chosen(threshold, cell))
-    ramp = np.minimum(clock.dwell_s[cell] / full_s, 1.0)
-    found = ActiveCells(
-        cell=cell,
-        node=nodes[cell],
-        target=weights.target[cell],
-        signal=index.cell_signal[cell].astype(np.int64),
-        score=score,
-        ramp=ramp,
-        now=deviating[cell],
-    )
-    return found, Common(events)
+    return cell[~shared], Common(events)
+
+
+def unusual_over_window(
+    active: ActiveCells, window: Window, layout: Layout, n_nodes: int, n_window: int
+) -> ActiveCells:
+    """Drop cells that are not farther from their peers over the window than is usual.
+
+    Parameters
+    ----------
+    active
+        Deviating cells; only those that have lasted, of nodes with much evidence, are measured.
+    window, layout
+        Newest frames and groups.
+    n_nodes, n_window
+        Number of nodes, and frames over which distances are taken.
+    """
+    keep = np.ones(len(active.cell), dtype=bool)
+    strong = np.bincount(active.node, weights=active.score, minlength=n_nodes) >= 1.0
+    for k in np.flatnonzero((active.ramp >= 0.5) & strong[active.node]).tolist():
+        cell = int(active.cell[k])
+        row = int(layout.row_of_cell[cell])
+        if row >= 0:
+            keep[k] = not window.similarity(layout, row, cell, n_window) < SIMILARITY_GATE
+    return active if keep.all() else active.only(keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +241,14 @@ class NodeScores:
         With peer evidence weighed by how long it has lasted, a short break included.
     hard : ndarray of shape (n_nodes,)
         Direct signals and absences alone.
+    shifted : ndarray of shape (n_nodes,)
+        Lasting changes of habit alone.
     """
 
     instant: FloatArray
     lasting: FloatArray
     hard: FloatArray
+    shifted: FloatArray
 
 
 def node_scores(
@@ -158,8 +264,10 @@ def node_scores(
     n_nodes = len(index.nodes)
     sizes = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1)}
     now = active.only(active.now)
-    instant = fuse(now.score, now.node, now.target, now.signal, **sizes)
-    lasting = fuse(active.score * active.ramp, active.node, active.target, active.signal, **sizes)
+    instant = fuse(now.score, now.own, now.node, now.target, now.signal, **sizes)
+    lasting = fuse(active.score * active.ramp, active.own, active.node, active.target, active.signal, **sizes)
+    slow = active.only(active.is_shift)
+    shifted = fuse(slow.score, slow.own, slow.node, slow.target, slow.signal, **sizes)
     hard = np.zeros(n_nodes)
     strongest = np.zeros(n_nodes)
     if len(direct_score):
@@ -170,17 +278,20 @@ def node_scores(
     for item in absence.absent:
         hard[item.node] += item.score
     hard = np.minimum(hard, HARD_CAP)
-    return NodeScores(instant / node_threshold + hard, lasting / node_threshold + hard, hard)
+    instant, lasting = instant / node_threshold + hard, lasting / node_threshold + hard
+    return NodeScores(instant, lasting, hard, shifted / node_threshold + hard)
 
 
-def decide(scores: NodeScores, clock: Continuity, full_s: float) -> BoolArray:
+def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> BoolArray:
     """Say which nodes are named now.
 
     Direct signals and absences decide at once; peer evidence must have lasted for the full
-    continuity, or half of it when a direct signal of weight points the same way.
+    continuity, or half of it when a direct signal of weight points the same way. Changes of habit
+    have lasted when they are seen: they decide at the second evaluation in a row.
     """
     needed = np.where(scores.hard >= POINTS_THE_SAME_WAY, 0.5 * full_s, full_s)
-    return np.asarray((scores.hard >= 1.0) | ((scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)))
+    lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)
+    return np.asarray((scores.hard >= 1.0) | lasted | ((scores.shifted >= 1.0) & (clock.dwell_s > dt)))
 
 
 def blast_guard(

@@ -15,6 +15,7 @@ from detector.core.fusion import CellWeights
 from detector.core.habit import Habit
 from detector.core.ingest import CellValues, SeriesState
 from detector.core.peers import RowState
+from detector.core.shift import WARM_UP_SAMPLES, Shift
 from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
 from grouping.index import SeriesIndex
 from grouping.model import Direction, Kind
@@ -42,10 +43,13 @@ class Memory:
         Numbers and names of series and cells; the arrays grow with it.
     targets
         Monitored targets in the order of their numbers; grows by metrics without a known target.
+    shift
+        Habitual differences and the windows in which changes of them are seen.
     """
 
     index: SeriesIndex
     targets: list[str]
+    shift: Shift
     series: SeriesState = field(default_factory=SeriesState)
     presence: Presence = field(default_factory=Presence)
     habit: Habit = field(default_factory=Habit)
@@ -72,6 +76,7 @@ class Memory:
         if start < size:
             self.habit.grow_to(size)
             self.clock.grow_to(size)
+            self.shift.grow_to(size)
             self.presence.grow_to(self.index)
             self._extend_weights(start)
             if self._saved is not None:
@@ -143,10 +148,13 @@ class Memory:
             "strength": self.clock.strength,
             "since": self.clock.since,
         }
+        cells |= {f"shift_{name}": array for name, array in self.shift.remembered().items()}
         for name in REMEMBERED:
             cells[f"direct_{name}"] = np.full(n, np.nan)
             cells[f"direct_{name}"][self.direct.cells] = getattr(self.direct, name)
-        rows = {name: getattr(self.rows, name) for name in ("typical", "tail", "centre", "n_seen")}
+        rows = self.rows.arrays()
+        for prefix, state in self.shift.row_states().items():
+            rows |= {f"{prefix}_{name}": array for name, array in state.arrays().items()}
         return pack(Snapshot(tuple(cell_keys(self.index)), cells, self.rows.keys, rows, plain))
 
     def load(self, blob: bytes) -> dict[str, object]:
@@ -168,7 +176,13 @@ class Memory:
             raise ValueError(f"the saved detection state cannot be read: {error}") from error
         self._saved = saved
         self._saved_row = {key: i for i, key in enumerate(saved.cell_keys)}
-        self.rows = RowState(saved.row_keys, **saved.rows)
+        self.rows = RowState.of_arrays(saved.row_keys, saved.rows)
+        for prefix in self.shift.row_states():
+            mine = {
+                k.removeprefix(f"{prefix}_"): v for k, v in saved.rows.items() if k.startswith(f"{prefix}_")
+            }
+            if mine:
+                self.shift.take_rows(prefix, RowState.of_arrays(saved.row_keys, mine))
         return saved.plain
 
     def _recall(self, saved: Snapshot, start: int) -> None:
@@ -187,6 +201,10 @@ class Memory:
             (self.clock.since, "since"),
         ):
             target[cells] = saved.cells[name][rows]
+        for name, array in self.shift.remembered().items():
+            if f"shift_{name}" in saved.cells:
+                array[cells] = saved.cells[f"shift_{name}"][rows]
+        self.shift.n_seen[cells[self.shift.n_seen[cells] < WARM_UP_SAMPLES]] = 0.0
         self._saved_direct.update(zip(cells.tolist(), rows.tolist(), strict=True))
 
     def _extend_weights(self, start: int) -> None:
@@ -218,6 +236,7 @@ class Memory:
             *(self.habit.offset, self.habit.spread, self.habit.n_seen),
             *(self.clock.dwell_s, self.clock.strength, self.clock.since, self.clock.unknown_s),
             *(self.presence.n_fresh, self.presence.last_s),
+            *self.shift.remembered().values(),
         ):
             array[into] = array[out]
         empty = (self.index.cell_components == 0) & (self.index.cell_first_series >= 0)

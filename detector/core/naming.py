@@ -22,13 +22,16 @@ class NamingNotes:
         self._identity = identity
         self._placer = placer
         self._known = (-1, -1)
-        self._notes: list[tuple[str, str]] = []
+        self._conflicts: list[str] = []
+        self._changed: list[str] = []
 
     def findings(self, at: float) -> list[DataQuality]:
         """Return what is odd at `at`, epoch seconds: conflicting names, parts that were changed."""
         known = (self._index.version, len(self._index.codes))
         if self._known != known:
             self._known = known
-            self._notes = [("identity_conflict", str(conflict)) for conflict in self._identity.conflicts()]
-            self._notes.extend(("part_changed", note) for note in self._placer.notes())
-        return [DataQuality(kind, "", at, text) for kind, text in self._notes]
+            self._conflicts = [str(conflict) for conflict in self._identity.conflicts()]
+            self._changed = list(self._placer.notes())
+        found = [DataQuality("identity_conflict", "", at, text) for text in self._conflicts]
+        found.extend(DataQuality("part_changed", "", at, text) for text in self._changed)
+        return found

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LAYERS = ("direct", "absence", "peer", "habit", "independence")
+"""Layers of evidence, and the mechanism by which one cause counts once; see `Parameters.layers`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -35,6 +38,8 @@ class Parameters:
         How long a direct signal stays evidence after it was seen.
     habit_s
         Time constant with which a member's habitual offset is learnt.
+    layers
+        What takes part; all do, except to measure what each is worth.
     """
 
     step_s: float = 30.0
@@ -49,3 +54,4 @@ class Parameters:
     group_event_min_nodes: int = 3
     direct_hold_s: float = 1800.0
     habit_s: float = 7200.0
+    layers: tuple[str, ...] = LAYERS

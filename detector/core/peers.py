@@ -7,6 +7,7 @@ scale has a floor from the catalog.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,6 +65,15 @@ class RowState:
     tail: FloatArray = field(default_factory=lambda: np.zeros(0))
     centre: FloatArray = field(default_factory=lambda: np.zeros(0))
     n_seen: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return what is remembered, by name."""
+        return {name: getattr(self, name) for name in ("typical", "tail", "centre", "n_seen")}
+
+    @classmethod
+    def of_arrays(cls, keys: tuple[str, ...], arrays: Mapping[str, FloatArray]) -> RowState:
+        """Return the memory of which `arrays` was told; other names are passed over."""
+        return cls(keys, *(arrays[name] for name in ("typical", "tail", "centre", "n_seen")))
 
     def carry_to(self, keys: tuple[str, ...]) -> RowState:
         """Return the same memory arranged for another layout; new rows start empty."""

@@ -167,17 +167,16 @@ class Teller:
         cell = ev.active.cell[k]
         same = mine[ev.active.signal[mine] == ev.active.signal[k]]
         same = same[ev.active.score[same] >= PART_SHARE * ev.active.score[k]]
-        side = self.clock.strength[ev.active.cell[same]] * self.clock.strength[cell]
-        same = same[side > 0]
+        same = same[ev.active.strength[same] * ev.active.strength[k] > 0]
         cells = ev.active.cell[same[np.argsort(-ev.active.score[same], kind="stable")]]
         names = [self.index.parts[p] for p in self.index.cell_part[cells].tolist()]
         own = self.index.parts[self.index.cell_part[cell]]
-        return [name for name in [own, *(n for n in names if n != own)] if name]
+        return [name for name in dict.fromkeys([own, *names]) if name]
 
     def _peer(self, ev: Evaluation, k: int, mine: IntArray, cells: IntArray) -> Evidence:
         cell = int(ev.active.cell[k])
         row = int(ev.layout.row_of_cell[cell])
-        since = float(np.nan_to_num(self.clock.since[cell], nan=ev.at))
+        since = float(np.nan_to_num(ev.active.since[k], nan=ev.at))
         ratio = float("nan")
         if row >= 0:
             ratio = self.window.similarity(ev.layout, row, cell, self.n_window)
@@ -188,13 +187,14 @@ class Teller:
             ev.cells.value,
             cell,
             score=float(ev.active.score[k]),
-            strength=float(self.clock.strength[cell]),
+            strength=float(ev.active.strength[k]),
             since=since,
             at=ev.at,
             similarity=ratio if np.isfinite(ratio) else None,
             parts=self._parts(ev, k, mine),
             siblings=self._siblings(int(ev.active.signal[k]), cells),
-            with_pool=bool(self._pool_moved(ev, cell, mine) * self.clock.strength[cell] > 0),
+            with_pool=bool(self._pool_moved(ev, cell, mine) * ev.active.strength[k] > 0),
+            is_shift=bool(ev.active.is_shift[k]),
         )
 
     def _pool_moved(self, ev: Evaluation, cell: int, mine: IntArray) -> int:
@@ -205,7 +205,7 @@ class Teller:
         """
         row = max(int(ev.layout.row_of_cell[cell]), int(ev.layout.slot_row_of_cell[cell]))
         frames = [f for f in self.window.frames() if f.layout is ev.layout]
-        began = self.clock.since[ev.active.cell[mine]]
+        began = ev.active.since[mine]
         began = began[np.isfinite(began) & (began > (frames[0].at if frames else ev.at))]
         if not len(began):
             return 0
