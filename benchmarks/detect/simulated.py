@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.source.base import Batch, Interner
+from detector.source.gc_pause import gc_pause
 from simulator.cluster import Cluster
 from simulator.config import ClusterConfig
 
@@ -86,7 +87,8 @@ class SimulatedSource:
         self._step_ms = round(cluster.config.step_s * 1000)
         self._next_ms = round(cluster.config.start * 1000)
         self._keys = [json.dumps(s, separators=(",", ":")).encode() for s in cluster.series]
-        self._names = np.array([s["__name__"] for s in cluster.series])
+        self._names = [s["__name__"] for s in cluster.series]
+        self._asked: tuple[tuple[str, ...], NDArray[np.bool_]] = ((), np.zeros(0, dtype=bool))
         self._codes = np.full(len(self._keys), -2, dtype=np.int64)
         self._keep = np.zeros(0, dtype=np.int64) if keep is None else keep
         self._kept: list[FloatArray] = []
@@ -101,7 +103,7 @@ class SimulatedSource:
 
         The cluster can't go back: `start_ms` must be where the fetch before ended.
         """
-        wanted = np.isin(self._names, list(names))
+        wanted = self._wanted(tuple(names))
         found: list[tuple[IntArray, IntArray, FloatArray]] = []
         while self._next_ms <= end_ms:
             values, ts_ms = self._cluster.tick(self._next_ms / 1000)
@@ -114,11 +116,19 @@ class SimulatedSource:
         series, times, values = (np.concatenate(x) for x in zip(*found, strict=True))
         return Batch(series.astype(np.int32), times, values)
 
+    def _wanted(self, names: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Return which series have one of the names; the same names are asked for at every tick."""
+        if self._asked[0] != names:
+            known = set(names)
+            self._asked = names, np.array([name in known for name in self._names], dtype=bool)
+        return self._asked[1]
+
     def _intern(self, rows: IntArray, interner: Interner) -> None:
         keys = [self._keys[i] for i in rows.tolist()]
         unknown = [key for key in keys if key not in interner.codes]
         if unknown:
-            interner.add_many(unknown)
+            with gc_pause():
+                interner.add_many(unknown)
         self._codes[rows] = [interner.codes[key] for key in keys]
 
     def close(self) -> None:
