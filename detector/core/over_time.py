@@ -72,8 +72,8 @@ def scores_over_time(
     memory.past.step(values, memory.nameless, stats, layout, floor, min_peers=min_peers, dt=dt)
     shifted = memory.past.scores(memory.nameless, node, memory.weights.target, pool_of)
     always = np.flatnonzero(memory.standing.cells() & np.isfinite(plain) & (standing[node] >= SHOWN_FROM))
-    moved = np.abs(memory.past.shift) >= BEGUN * SHIFT_THRESHOLD
-    moved = np.flatnonzero(moved & memory.nameless & (shifted[node] >= SHOWN_FROM))
+    far = np.abs(memory.past.shift) >= BEGUN * SHIFT_THRESHOLD
+    moved = np.flatnonzero(far & memory.nameless & (shifted[node] >= SHOWN_FROM))
     shown = _shown(
         memory, always, plain[always], at - memory.standing.seen_s[always], PLAINLY, is_shift=False
     )
