@@ -23,6 +23,7 @@ from detector.core.judge import active_cells, blast_guard, decide, node_scores, 
 from detector.core.judgeable import judgeable
 from detector.core.memory import Memory
 from detector.core.naming import NamingNotes
+from detector.core.over_time import scores_over_time
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
 from detector.core.shift import Shift
@@ -164,9 +165,21 @@ class Pipeline:
             index,
             self.memory.weights,
             p,
+            voting=(self.memory.weights.weight > 0) & ~self.memory.nameless,
             fresh_nodes=pools.in_grace,
             suspects=self._under_suspicion(),
             threshold=threshold,
+            at=at,
+            dt=dt,
+        )
+        own, behind = scores_over_time(
+            self.memory,
+            cells.value,
+            stats,
+            layout,
+            self._floors.absolute,
+            pools.pool_of,
+            min_peers=p.min_peers,
             at=at,
             dt=dt,
         )
@@ -174,8 +187,11 @@ class Pipeline:
         common = together(common, shared)
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
-        sizes = (len(self._targets), self.thresholds.node)
+        own = own * ("standing" in p.layers)
+        sizes = (len(self._targets), self.thresholds.node, self.memory.caps(), own)
         fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
+        # Shown as evidence; its worth is in `own`.
+        active = active.and_also(behind.when("standing" in p.layers))
         self.last_at = at
         ev = Evaluation(
             at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation

@@ -52,6 +52,7 @@ WORDS = {
     "absence": "absence",
     "peer": "robust z",
     "habit": "changes of habit",
+    "standing": "what stands from the start",
     "independence": "one cause counts once",
 }
 """Layers of evidence in the words of the tables."""

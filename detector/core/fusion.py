@@ -22,6 +22,9 @@ CELL_CAP = 4.0
 TARGET_CAP = 2.0
 """One monitored target is worth at most this; two thresholds of one target alone decide."""
 
+NAMELESS_CAP = 0.7
+"""A metric of which nobody has said what it measures is worth at most this: three of them must agree."""
+
 AGREEMENT = 0.15
 """What each further deviating signal of a target adds, as a share, up to `AGREEMENT_LIMIT` signals."""
 
@@ -130,6 +133,7 @@ def fuse(
     *,
     n_nodes: int,
     n_targets: int,
+    cap: FloatArray | None = None,
 ) -> FloatArray:
     """Combine the scores of deviating cells to one score per node.
 
@@ -139,6 +143,8 @@ def fuse(
         Score, share that no stronger signal tells already, node, target and signal of each deviating cell.
     n_nodes, n_targets
         Sizes.
+    cap : ndarray of shape (n_targets,)
+        The most that each target is worth, None for `TARGET_CAP`.
 
     Returns
     -------
@@ -159,5 +165,7 @@ def fuse(
     most = np.zeros(size)
     np.maximum.at(most, pair // n_signals, tells)
     bonus = 1.0 + AGREEMENT * np.clip(agreeing - most, 0, AGREEMENT_LIMIT)
-    per_target = np.minimum(strongest * bonus, TARGET_CAP)
-    return np.asarray(TARGET_SHARE * per_target.reshape(n_nodes, n_targets).sum(axis=1))
+    per_target = np.minimum(
+        (strongest * bonus).reshape(n_nodes, n_targets), TARGET_CAP if cap is None else cap
+    )
+    return np.asarray(TARGET_SHARE * per_target.sum(axis=1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,12 +244,15 @@ class NodeScores:
         Direct signals and absences alone.
     shifted : ndarray of shape (n_nodes,)
         Lasting changes of habit alone.
+    own : ndarray of shape (n_nodes,)
+        What is measured over a long time already, see `over_time`.
     """
 
     instant: FloatArray
     lasting: FloatArray
     hard: FloatArray
     shifted: FloatArray
+    own: FloatArray
 
 
 def node_scores(
@@ -259,10 +263,20 @@ def node_scores(
     index: SeriesIndex,
     n_targets: int,
     node_threshold: float = 1.0,
+    cap: FloatArray | None = None,
+    own: FloatArray | None = None,
 ) -> NodeScores:
-    """Fuse all layers of evidence to scores per node; peer evidence is divided by `node_threshold`."""
+    """Fuse all layers of evidence to scores per node; peer evidence is divided by `node_threshold`.
+
+    Parameters
+    ----------
+    cap : ndarray of shape (n_targets,)
+        The most that each target is worth, None for `TARGET_CAP`.
+    own : ndarray of shape (n_nodes,)
+        Evidence measured over a long time, see `over_time`; None for none.
+    """
     n_nodes = len(index.nodes)
-    sizes = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1)}
+    sizes: dict[str, Any] = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1), "cap": cap}
     now = active.only(active.now)
     instant = fuse(now.score, now.own, now.node, now.target, now.signal, **sizes)
     lasting = fuse(active.score * active.ramp, active.own, active.node, active.target, active.signal, **sizes)
@@ -278,8 +292,9 @@ def node_scores(
     for item in absence.absent:
         hard[item.node] += item.score
     hard = np.minimum(hard, HARD_CAP)
-    instant, lasting = instant / node_threshold + hard, lasting / node_threshold + hard
-    return NodeScores(instant, lasting, hard, shifted / node_threshold + hard)
+    own = np.zeros(n_nodes) if own is None else own
+    instant, lasting = (np.maximum(peers / node_threshold, own) + hard for peers in (instant, lasting))
+    return NodeScores(instant, lasting, hard, shifted / node_threshold + hard, own)
 
 
 def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> BoolArray:
@@ -291,7 +306,8 @@ def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> B
     """
     needed = np.where(scores.hard >= POINTS_THE_SAME_WAY, 0.5 * full_s, full_s)
     lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)
-    return np.asarray((scores.hard >= 1.0) | lasted | ((scores.shifted >= 1.0) & (clock.dwell_s > dt)))
+    at_once = (scores.hard >= 1.0) | (scores.own >= 1.0)
+    return np.asarray(at_once | lasted | ((scores.shifted >= 1.0) & (clock.dwell_s > dt)))
 
 
 def blast_guard(

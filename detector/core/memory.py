@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from detector.core.absence import Presence
 from detector.core.continuity import Continuity
 from detector.core.direct import MIN_SEEN, REMEMBERED, DirectState
-from detector.core.fusion import CellWeights
+from detector.core.fusion import NAMELESS_CAP, TARGET_CAP, CellWeights
 from detector.core.habit import Habit
 from detector.core.ingest import CellValues, SeriesState
+from detector.core.own_past import OwnPast
 from detector.core.peers import RowState
 from detector.core.shift import WARM_UP_SAMPLES, Shift
 from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
+from detector.core.standing import Standing
 from grouping.index import SeriesIndex
 from grouping.model import Direction, Kind
 
@@ -55,6 +57,9 @@ class Memory:
     habit: Habit = field(default_factory=Habit)
     clock: Continuity = field(default_factory=Continuity)
     node_clock: Continuity = field(default_factory=Continuity)
+    past: OwnPast = field(default_factory=OwnPast)
+    standing: Standing = field(default_factory=Standing)
+    nameless: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     direct: DirectState = field(default_factory=DirectState)
     rows: RowState = field(default_factory=RowState)
     weights: CellWeights = field(default_factory=_no_weights)
@@ -77,6 +82,8 @@ class Memory:
             self.habit.grow_to(size)
             self.clock.grow_to(size)
             self.shift.grow_to(size)
+            self.past.grow_to(size)
+            self.standing.grow_to(size)
             self.presence.grow_to(self.index)
             self._extend_weights(start)
             if self._saved is not None:
@@ -90,6 +97,11 @@ class Memory:
             self.exporter_seen = larger
         moves = self.index.take_moves()
         return self._carry(moves) if moves is not None else {}
+
+    def caps(self) -> FloatArray:
+        """Return the most that each target is worth; a metric without a known target never decides alone."""
+        known = {s.spec.target for s in self.index.signals} - {UNKNOWN_TARGET}
+        return np.array([TARGET_CAP if t in known else NAMELESS_CAP for t in self.targets], dtype=np.float64)
 
     def exporter_known(self) -> BoolArray:
         """Tell for each cell whether its node's exporter was seen often enough before.
@@ -148,6 +160,7 @@ class Memory:
             "strength": self.clock.strength,
             "since": self.clock.since,
         }
+        cells |= self._over_time()
         cells |= {f"shift_{name}": array for name, array in self.shift.remembered().items()}
         for name in REMEMBERED:
             cells[f"direct_{name}"] = np.full(n, np.nan)
@@ -156,6 +169,10 @@ class Memory:
         for prefix, state in self.shift.row_states().items():
             rows |= {f"{prefix}_{name}": array for name, array in state.arrays().items()}
         return pack(Snapshot(tuple(cell_keys(self.index)), cells, self.rows.keys, rows, plain))
+
+    def _over_time(self) -> dict[str, FloatArray]:
+        past = {f"past_{name}": getattr(self.past, name) for name in OwnPast.__slots__}
+        return past | {f"standing_{name}": getattr(self.standing, name) for name in Standing.__slots__}
 
     def load(self, blob: bytes) -> dict[str, object]:
         """Take over a snapshot; cells get their part of it as they appear.
@@ -201,6 +218,9 @@ class Memory:
             (self.clock.since, "since"),
         ):
             target[cells] = saved.cells[name][rows]
+        for name, array in self._over_time().items():
+            if name in saved.cells:
+                array[cells] = saved.cells[name][rows]
         for name, array in self.shift.remembered().items():
             if f"shift_{name}" in saved.cells:
                 array[cells] = saved.cells[f"shift_{name}"][rows]
@@ -219,6 +239,9 @@ class Memory:
                 self.targets.append(name)
             target.append(self.targets.index(name))
         old, new = self.weights, self.index.cell_signal[start:]
+        unknown = np.array([s.spec.target == UNKNOWN_TARGET for s in self.index.signals], dtype=bool)
+        voting = np.array(weight, dtype=np.float64) > 0
+        self.nameless = np.concatenate([self.nameless, (unknown & voting)[new]])
         self.weights = CellWeights(
             np.concatenate([old.weight, np.array(weight, dtype=np.float64)[new]]),
             np.concatenate([old.sign, np.array(sign, dtype=np.int8)[new]]),
@@ -237,6 +260,7 @@ class Memory:
             *(self.clock.dwell_s, self.clock.strength, self.clock.since, self.clock.unknown_s),
             *(self.presence.n_fresh, self.presence.last_s),
             *self.shift.remembered().values(),
+            *self._over_time().values(),
         ):
             array[into] = array[out]
         empty = (self.index.cell_components == 0) & (self.index.cell_first_series >= 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LAYERS = ("direct", "absence", "peer", "habit", "independence")
+LAYERS = ("direct", "absence", "peer", "habit", "standing", "independence")
 """Layers of evidence, and the mechanism by which one cause counts once; see `Parameters.layers`."""
 
 

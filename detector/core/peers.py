@@ -104,11 +104,14 @@ class RowStats:
         Robust standard deviation with floors, tail and small-group correction; > 0.
     n_valid : ndarray of shape (n_rows,)
         Members with a value.
+    plain : ndarray of shape (n_rows,)
+        The scale before the corrections for tails, small groups and common moves.
     """
 
     median: FloatArray
     scale: FloatArray
     n_valid: NDArray[np.int64]
+    plain: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def row_stats(
     for stack in layout.stacks:
         rows = stack.rows
         left_out[rows] = TAIL_NODES * stack.parts_per_node
-        median[rows], sigma[rows], outer[rows], count[rows] = _stack_stats(values, stack, min_peers)
+        median[rows], sigma[rows], outer[rows], count[rows] = stack_stats(values, stack, min_peers)
     judged = count >= min_peers
     median[~judged] = np.nan
     floor = np.maximum(floors.absolute, floors.relative * np.abs(median))
@@ -161,10 +164,10 @@ def row_stats(
     tail = np.maximum(memory.tail, 1.0)
     corrected = scale * tail * _small_group(count, memory.n_seen) + PHASE_SHARE * moved
     _remember(memory, judged, median, sigma, excess, dt)
-    return RowStats(median, np.where(judged, corrected, np.nan), count)
+    return RowStats(median, np.where(judged, corrected, np.nan), count, np.where(judged, scale, np.nan))
 
 
-def _stack_stats(
+def stack_stats(
     values: FloatArray, stack: Stack, min_peers: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
     """Median, sigma, outer order statistic and count of each row of one stack."""

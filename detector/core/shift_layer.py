@@ -48,6 +48,7 @@ class ShiftLayer:
         *,
         fresh_nodes: BoolArray,
         suspects: BoolArray,
+        voting: BoolArray,
         threshold: float | FloatArray,
         at: float,
         dt: float,
@@ -58,6 +59,8 @@ class ShiftLayer:
         ----------
         values : ndarray of shape (n_cells,)
             Newest value per cell, NaN for missing.
+        voting : ndarray of shape (n_cells,), bool
+            Cells whose changes of habit count.
         fresh_nodes, suspects : ndarray of shape (n_nodes,), bool
             Nodes that are new to their pool, and nodes of which nothing is learnt.
 
@@ -71,7 +74,7 @@ class ShiftLayer:
         found = shift.step(
             values, stats, layout, floors, fresh_start, min_peers=p.min_peers, dt=dt, habit_s=p.habit_s
         )
-        counted = one_sided(np.where(weights.weight > 0, found, np.nan), weights.sign)
+        counted = one_sided(np.where(voting, found, np.nan), weights.sign)
         counted = self._twins.settle(index, counted, threshold, at=at, dt=dt)
         over = shift.mark(counted, threshold, at=at, lasted_s=(self._n_window - 1) * p.step_s)
         shift.learn(suspects[index.cell_node], dt=dt, habit_s=p.habit_s)

@@ -1,0 +1,108 @@
+"""Evidence that is measured over a long time already and so decides without further continuity."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.fusion import cell_scores
+from detector.core.judge import ActiveCells
+from detector.core.memory import Memory
+from detector.core.own_past import BEGUN, SHIFT_THRESHOLD
+from detector.core.peers import RowStats
+from detector.core.standing import PLAINLY
+from grouping.layout import Layout
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+SHOWN_FROM = 0.5
+"""Nodes with a lower score get no evidence of this kind."""
+
+
+def scores_over_time(
+    memory: Memory,
+    values: FloatArray,
+    stats: RowStats,
+    layout: Layout,
+    floor: FloatArray,
+    pool_of: NDArray[np.int32],
+    *,
+    min_peers: int,
+    at: float,
+    dt: float,
+) -> tuple[FloatArray, ActiveCells]:
+    """Return one score per node: unlike its own past, or unlike its peers since its first sample.
+
+    Parameters
+    ----------
+    memory
+        Its `past` and `standing` move on by one evaluation.
+    values : ndarray of shape (n_cells,)
+        Newest values, NaN for missing.
+    stats, layout
+        Medians and scales of the rows, and the rows.
+    floor : ndarray of shape (n_rows,)
+        Smallest spread, in the metric's unit.
+    pool_of : ndarray of shape (n_nodes,)
+        Pool of each node.
+    min_peers
+        Groups with fewer members that report are not judged.
+    at, dt
+        Epoch seconds of the evaluation; seconds since the one before.
+
+    Returns
+    -------
+    score : ndarray of shape (n_nodes,)
+        1 is the threshold.
+    shown
+        The cells behind scores from `SHOWN_FROM` on: evidence, counted in `score` already.
+    """
+    if not len(stats.median):
+        return np.zeros(len(pool_of)), _shown(
+            memory, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), 1.0
+        )
+    node = memory.index.cell_node.astype(np.int64)
+    rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
+    safe = np.maximum(rows, 0)
+    plain = (values - stats.median[safe]) / stats.plain[safe]
+    plain[(rows < 0) | (memory.weights.weight == 0)] = np.nan
+    memory.standing.step(plain, dt)
+    standing = memory.standing.scores(node, pool_of)
+    memory.past.step(values, memory.nameless, stats, layout, floor, min_peers=min_peers, dt=dt)
+    shifted = memory.past.scores(memory.nameless, node, memory.weights.target, pool_of)
+    always = np.flatnonzero(memory.standing.cells() & np.isfinite(plain) & (standing[node] >= SHOWN_FROM))
+    far = np.abs(memory.past.shift) >= BEGUN * SHIFT_THRESHOLD
+    moved = np.flatnonzero(far & memory.nameless & (shifted[node] >= SHOWN_FROM))
+    shown = _shown(
+        memory, always, plain[always], at - memory.standing.seen_s[always], PLAINLY, is_shift=False
+    )
+    further = _shown(
+        memory, moved, memory.past.shift[moved], at - memory.past.lasted_s[moved], SHIFT_THRESHOLD
+    )
+    return np.maximum(standing, shifted), shown.and_also(further)
+
+
+def _shown(
+    memory: Memory,
+    cell: IntArray,
+    strength: FloatArray,
+    since: FloatArray,
+    threshold: float,
+    *,
+    is_shift: bool = True,
+) -> ActiveCells:
+    every = np.ones(len(cell), dtype=bool)
+    return ActiveCells(
+        cell=cell,
+        node=memory.index.cell_node[cell].astype(np.int64),
+        target=memory.weights.target[cell],
+        signal=memory.index.cell_signal[cell].astype(np.int64),
+        score=cell_scores(strength, memory.weights.weight[cell], threshold),
+        ramp=np.ones(len(cell)),
+        now=every,
+        strength=strength,
+        since=since,
+        is_shift=every & is_shift,
+        own=np.ones(len(cell)),
+    )
