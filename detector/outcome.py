@@ -13,6 +13,7 @@ class Layer(StrEnum):
     DIRECT = "direct"
     ABSENCE = "absence"
     PEER = "peer"
+    TREND = "trend"
 
 
 class Status(StrEnum):

@@ -157,11 +157,12 @@ class Pipeline:
         )
         active = self._similar_dropped(active, layout)
         sizes = (len(self._targets), self.thresholds.node)
-        fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
+        grown = self.memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
+        by_trend = grown.by_node(len(index.nodes))
+        fused = node_scores(active, self.memory.direct, direct_score, absence, index, *sizes, by_trend)
         self.last_at = at
-        ev = Evaluation(
-            at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation
-        )
+        arrays = (cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation)
+        ev = Evaluation(at, dt, *arrays, grown)
         return self._conclude(ev, batch, judge=judge)
 
     def groups(self) -> list[GroupSummary]:

@@ -283,7 +283,8 @@ def _signs_of_metric(metric: str) -> tuple[str, ...]:
 
 
 def _fits(sign: Sign, item: Evidence) -> bool:
-    if item.layer != sign.layer and (sign.layer or item.layer is Layer.ABSENCE):
+    layer = Layer.DIRECT if item.layer is Layer.TREND and "steadily" not in item.reason else item.layer
+    if layer != sign.layer and (sign.layer or layer is Layer.ABSENCE):
         return False
     if sign.side and _side(item) != sign.side:
         return False

@@ -153,6 +153,7 @@ def node_scores(
     index: SeriesIndex,
     n_targets: int,
     node_threshold: float = 1.0,
+    trend: FloatArray | float = 0.0,
 ) -> NodeScores:
     """Fuse all layers of evidence to scores per node; peer evidence is divided by `node_threshold`."""
     n_nodes = len(index.nodes)
@@ -169,7 +170,7 @@ def node_scores(
         hard = strongest + DIRECT_FURTHER * (total - strongest)
     for item in absence.absent:
         hard[item.node] += item.score
-    hard = np.minimum(hard, HARD_CAP)
+    hard = np.minimum(hard + trend, HARD_CAP)
     return NodeScores(instant / node_threshold + hard, lasting / node_threshold + hard, hard)
 
 

@@ -16,6 +16,7 @@ from detector.core.habit import Habit
 from detector.core.ingest import CellValues, SeriesState
 from detector.core.peers import RowState
 from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
+from detector.core.trend import Trend
 from grouping.index import SeriesIndex
 from grouping.model import Direction, Kind
 
@@ -53,6 +54,7 @@ class Memory:
     node_clock: Continuity = field(default_factory=Continuity)
     direct: DirectState = field(default_factory=DirectState)
     rows: RowState = field(default_factory=RowState)
+    trend: Trend = field(default_factory=Trend)
     weights: CellWeights = field(default_factory=_no_weights)
     exporter_seen: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     _saved: Snapshot | None = None
@@ -73,6 +75,7 @@ class Memory:
             self.habit.grow_to(size)
             self.clock.grow_to(size)
             self.presence.grow_to(self.index)
+            self.trend.grow_to(self.index)
             self._extend_weights(start)
             if self._saved is not None:
                 self._recall(self._saved, start)
@@ -147,7 +150,8 @@ class Memory:
             cells[f"direct_{name}"] = np.full(n, np.nan)
             cells[f"direct_{name}"][self.direct.cells] = getattr(self.direct, name)
         rows = {name: getattr(self.rows, name) for name in ("typical", "tail", "centre", "n_seen")}
-        return pack(Snapshot(tuple(cell_keys(self.index)), cells, self.rows.keys, rows, plain))
+        keys = tuple(cell_keys(self.index))
+        return pack(Snapshot(keys, cells, self.rows.keys, rows, plain, self.trend.tables()))
 
     def load(self, blob: bytes) -> dict[str, object]:
         """Take over a snapshot; cells get their part of it as they appear.
@@ -188,6 +192,7 @@ class Memory:
         ):
             target[cells] = saved.cells[name][rows]
         self._saved_direct.update(zip(cells.tolist(), rows.tolist(), strict=True))
+        self.trend.recall(saved.tables, dict(zip(cells.tolist(), rows.tolist(), strict=True)))
 
     def _extend_weights(self, start: int) -> None:
         weight, sign, target = [], [], []
@@ -220,6 +225,7 @@ class Memory:
             *(self.presence.n_fresh, self.presence.last_s),
         ):
             array[into] = array[out]
+        self.trend.carry(into, out)
         empty = (self.index.cell_components == 0) & (self.index.cell_first_series >= 0)
         self.presence.n_fresh[empty] = 0
         self.clock.dwell_s[empty] = 0.0
