@@ -148,9 +148,10 @@ def count_growth(blocks: BlockArray, rows: Rows, past: FloatArray, past_blocks: 
     """Say which members have had far more events than the others' rate allows.
 
     Under one rate for all, and with T events among peers whose time is m times the member's, its
-    count follows a negative binomial law: P(>= k) = I_{1/(1+m)}(k, T + 1/2). Events that come in
-    bursts, or differ between peers by more than chance, count for less by their ratio of variance
-    to mean.
+    count follows a negative binomial law: P(>= k) = I_{1/(1+m)}(k, T + 1/2). Peers whose counts differ
+    by more than chance have a gamma distribution of rates: its shape r takes the place of T + 1/2 as
+    1 / (1 / (T + 1/2) + 1 / r). Events that come in bursts are divided by the ratio of variance to mean
+    over the member's blocks.
 
     Parameters
     ----------
@@ -173,31 +174,45 @@ def count_growth(blocks: BlockArray, rows: Rows, past: FloatArray, past_blocks: 
     if not len(chosen):
         return Growth(zero, total, zero, zero, n_blocks, first)
     kept = rank_from_top(total, rows) >= rows.left_out[rows.of]
-    n_kept = np.maximum(np.bincount(rows.of[kept], minlength=rows.n_rows), 1)
-    row_total = np.bincount(rows.of[kept], weights=total[kept], minlength=rows.n_rows)
+    single = total / _burst(events, total, exposure)
     row_time = np.bincount(rows.of[kept], weights=exposure[kept], minlength=rows.n_rows)
-    mean = row_total / n_kept
-    square = np.bincount(rows.of[kept], weights=total[kept] ** 2, minlength=rows.n_rows) / n_kept
-    uneven = (square - mean**2) / np.maximum(mean, 1e-9)
+    row_total = np.bincount(rows.of[kept], weights=total[kept], minlength=rows.n_rows)
+    row_single = np.bincount(rows.of[kept], weights=single[kept], minlength=rows.n_rows)
+    alike = _alike(single[kept], rows.of[kept], rows.n_rows)
     row = rows.of[chosen]
-    mine, time = total[chosen], exposure[chosen]
-    others = row_total[row] - np.where(kept[chosen], mine, 0.0)
-    times = (row_time[row] - np.where(kept[chosen], time, 0.0)) / time
-    per_block = mine / time
-    burst = ((events[:, chosen] ** 2).sum(axis=0) / time - per_block**2) / per_block
-    spread = np.maximum(1.0, np.maximum(burst, uneven[row]))
-    tail = special.betainc(mine / spread, others / spread + 0.5, 1.0 / (1.0 + times))
+    time, mine = exposure[chosen], np.where(kept[chosen], 1.0, 0.0)
+    times = (row_time[row] - mine * time) / time
+    others = row_single[row] - mine * single[chosen] + 0.5
+    shape = 1.0 / (1.0 / others + 1.0 / alike[row])
+    mean = others / np.maximum(times, 1e-9)
+    tail = special.betainc(single[chosen], shape, mean / (mean + shape))
     worth = np.log(np.maximum(tail * rows.members[row], 1e-300)) / np.log(COUNT_TAIL)
-    expected = np.where(times > 0, others / np.maximum(times, 1e-9), np.inf)
+    expected = (row_total[row] - mine * total[chosen]) / np.maximum(times, 1e-9)
+    expected[times <= 0] = np.inf
     told = past_blocks[chosen] >= PAST_WINDOWS * length
     own = np.where(told, past[chosen] / np.maximum(past_blocks[chosen], 1.0) * time, 0.0)
     last = length - 1 - np.argmax(happened[::-1, chosen], axis=0)
     goes_on = length - 1 - last <= GOES_ON * length / n_blocks[chosen]
-    counts = goes_on & (mine >= COUNT_RATIO * np.maximum(expected, own))
+    counts = goes_on & (total[chosen] >= COUNT_RATIO * np.maximum(expected, own))
     score = zero.copy()
     score[chosen] = np.where(counts, np.maximum(worth, 0.0), 0.0)
     low, high = _range(total, kept, rows)
     return Growth(score, total, low[rows.of], high[rows.of], n_blocks, first)
+
+
+def _burst(events: FloatArray, total: FloatArray, exposure: FloatArray) -> FloatArray:
+    """Return the ratio of variance to mean of each member's blocks, at least 1."""
+    time = np.maximum(exposure, 1.0)
+    mean = np.maximum(total / time, 1e-9)
+    return np.asarray(np.maximum(1.0, ((events**2).sum(axis=0) / time - mean**2) / mean))
+
+
+def _alike(count: FloatArray, row: IntArray, n_rows: int) -> FloatArray:
+    """Return the shape of the gamma distribution of rates within each row, infinite for equal rates."""
+    n = np.maximum(np.bincount(row, minlength=n_rows), 1)
+    mean = np.bincount(row, weights=count, minlength=n_rows) / n
+    excess = np.bincount(row, weights=count**2, minlength=n_rows) / n - mean**2 - mean
+    return np.where(excess > 0, mean**2 / np.maximum(excess, 1e-9), np.inf)
 
 
 def gauge_growth(stages: FloatArray, rows: Rows, side: IntArray, floor: FloatArray) -> Growth:
