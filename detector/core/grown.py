@@ -47,6 +47,8 @@ class Scale:
         Newest blocks over which events are counted.
     n_steady, n_stages
         Newest blocks over which gauges must move steadily, and the stages that they are divided into.
+    floor_share
+        Peers' growths of a gauge are taken to differ by at least this share of the metric's floor.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Scale:
     n_counted: int
     n_steady: int
     n_stages: int
+    floor_share: float
 
     def seconds(self, n_blocks: int) -> float:
         """Length of so many blocks."""
@@ -61,9 +64,9 @@ class Scale:
 
 
 SCALES = (
-    Scale("1 h", is_fast=True, n_counted=12, n_steady=6, n_stages=6),
-    Scale("24 h", is_fast=False, n_counted=24, n_steady=24, n_stages=6),
-    Scale("7 d", is_fast=False, n_counted=168, n_steady=168, n_stages=7),
+    Scale("1 h", is_fast=True, n_counted=12, n_steady=6, n_stages=6, floor_share=0.1),
+    Scale("24 h", is_fast=False, n_counted=24, n_steady=24, n_stages=6, floor_share=0.25),
+    Scale("7 d", is_fast=False, n_counted=168, n_steady=168, n_stages=7, floor_share=0.5),
 )
 
 

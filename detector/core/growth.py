@@ -41,9 +41,6 @@ LEAST_MEMBERS = 5
 GAUGE_SIGMAS = 6.0
 """Growth of a gauge, in robust deviations of its peers' growth, that has the score 1."""
 
-GAUGE_FLOOR = 0.25
-"""Peers' growths are taken to differ by at least this share of the metric's floor."""
-
 STEADY_LEAST = 0.02
 """Every step of a steady growth is at least this share of the whole."""
 

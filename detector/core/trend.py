@@ -26,7 +26,6 @@ from detector.core.grown import (
     uncommon,
 )
 from detector.core.growth import (
-    GAUGE_FLOOR,
     LEAST_BLOCKS,
     count_growth,
     gauge_growth,
@@ -279,7 +278,7 @@ class Trend:
         side = np.array([_SIDE[spec.trend or Direction.BOTH] for spec in specs])[signal]
         level = np.nan_to_num(np.abs(row_medians(stages[-1], rows)[rows.of]))
         floor = np.array([[spec.floor_abs, spec.floor_rel] for spec in specs])[signal]
-        least = GAUGE_FLOOR * np.maximum(floor[:, 0], floor[:, 1] * level)
+        least = scale.floor_share * np.maximum(floor[:, 0], floor[:, 1] * level)
         found = gauge_growth(stages, rows, side, least)
         most = np.full(len(chosen), DECIDES)
         return grown_of(found, cell, k, end - scale.seconds(scale.n_steady), index, rows, most)
