@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.detect.simulated import SimulatedSource
 from detector.core import trend
 from detector.core.grown import SCALES
 from detector.core.growth import (
@@ -20,12 +21,15 @@ from detector.core.growth import (
 from detector.core.parameters import Parameters
 from detector.core.snapshots import cell_keys, unpack
 from detector.outcome import Layer
-from tests.builders import Telemetry, gauge, gpu_gauge, gpu_labels, suspects
+from detector.pipeline import Pipeline
+from simulator.cluster import Cluster
+from simulator.config import ClusterConfig
+from tests.builders import CATALOG, Telemetry, gauge, gpu_gauge, gpu_labels, suspects
 from tests.naive import naive_median
 
 REMAPS, SYMBOLS = "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"
 ANON, FREE = "node_memory_AnonPages_bytes", "node_memory_MemAvailable_bytes"
-TEMP = "DCGM_FI_DEV_GPU_TEMP"
+TEMP, UTIL = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
 BAD = "gpu004"
 FIVE_MIN = 300.0
 
@@ -322,3 +326,43 @@ def test_windows_hold_whole_stages():
     for scale in SCALES:
         assert scale.n_steady % scale.n_stages == 0
         assert max(scale.n_counted, scale.n_steady) <= (trend.PER_HOUR if scale.is_fast else trend.HOURS)
+
+
+class Remapping:
+    """A simulated cluster in which one GPU has a row remapped every four hours."""
+
+    def __init__(self, cluster, onset):
+        self.config, self.series = cluster.config, cluster.series
+        self._cluster, self._onset = cluster, onset
+        self._row = next(
+            k
+            for k, one in enumerate(self.series)
+            if one["__name__"] == REMAPS and one["gpu"] == "5" and one["Hostname"] == "gpu003"
+        )
+
+    def tick(self, at):
+        values, ts_ms = self._cluster.tick(at)
+        values[self._row] += max(0.0, (at - self._onset) // 14_400)
+        return values, ts_ms
+
+
+def test_three_simulated_days_of_slow_remapping_name_the_gpu_and_nobody_else():
+    metrics = frozenset({REMAPS, TEMP, UTIL, FREE})
+    config = ClusterConfig(train_nodes=6, spares=0, cpus=2, step_s=FIVE_MIN, metrics=metrics)
+    start = config.start
+    onset = start + 20_000
+    source = SimulatedSource(Remapping(Cluster(config, 5, (), ()), onset))
+    pipeline = Pipeline(CATALOG, Parameters(step_s=FIVE_MIN))
+    told, before = {}, start - FIVE_MIN
+    for at in np.arange(start, start + 3 * 86_400, FIVE_MIN).tolist():
+        batch = source.fetch(pipeline.names(), int(before * 1000), int(at * 1000), pipeline.interner)
+        outcome, before = pipeline.evaluate(batch, at), at
+        for verdict in outcome.verdicts:
+            for item in verdict.evidence:
+                if item.layer is Layer.TREND:
+                    told.setdefault((verdict.node, item.part), (at, item.reason))
+        assert set(suspects(outcome)) <= {"gpu003"}
+    assert told.keys() == {("gpu003", "gpu 5")}
+    at, reason = told["gpu003", "gpu 5"]
+    assert at - onset < 1.5 * 86_400
+    assert "in 24 h" in reason
