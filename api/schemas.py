@@ -30,7 +30,7 @@ class EvidenceOut(Answer):
     metric: str
     labels: dict[str, str]
     part: str = Field(description="Part of the node, empty for the node itself.")
-    layer: Literal["direct", "absence", "peer", "habit"]
+    layer: Literal["direct", "absence", "peer", "habit", "trend"]
     reason: str
     score: float = Field(description="Strength; 1 is the threshold.")
     value: float | None = Field(description="Newest value; rate per second for counters.")

@@ -14,6 +14,7 @@ class Layer(StrEnum):
     ABSENCE = "absence"
     PEER = "peer"
     HABIT = "habit"
+    TREND = "trend"
 
     @property
     def is_soft(self) -> bool:

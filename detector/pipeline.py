@@ -188,14 +188,15 @@ class Pipeline:
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
         own = own * ("standing" in p.layers)
-        sizes = (len(self._targets), self.thresholds.node, self.memory.caps(), own)
-        fused = node_scores(active, self.memory.direct, direct_score, absence, self.interner, *sizes)
+        grown = self.memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
+        by_trend = grown.by_node(len(index.nodes)) * ("trend" in p.layers)
+        sizes = (len(self._targets), self.thresholds.node, self.memory.caps(), own, by_trend)
+        fused = node_scores(active, self.memory.direct, direct_score, absence, index, *sizes)
         # Shown as evidence; its worth is in `own`.
         active = active.and_also(behind.when("standing" in p.layers))
         self.last_at = at
-        ev = Evaluation(
-            at, dt, cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation
-        )
+        arrays = (cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation)
+        ev = Evaluation(at, dt, *arrays, grown)
         return self._conclude(ev, batch, judge=judge)
 
     def groups(self) -> list[GroupSummary]:

@@ -156,6 +156,7 @@ READERS: Mapping[str, Callable[[Value], Any]] = {
     "fault": _fault,
     "activity": Value.flag,
     "divides": Value.flag,
+    "trend": lambda value: value.choice(_DIRECTIONS),
     "aliases": _some(metric_name),
     "zero_is_missing": Value.flag,
     "valid_min": Value.number,
@@ -164,7 +165,7 @@ READERS: Mapping[str, Callable[[Value], Any]] = {
 """How each field of an entry is read."""
 
 FIELDS = frozenset(READERS)
-INHERITED = FIELDS - {"name", "twin", "aliases", "fault"}
+INHERITED = FIELDS - {"name", "twin", "aliases", "fault", "trend"}
 """Fields that groups, units, exporters and defaults may give."""
 
 REQUIRED = ("exporter", "target", "unit", "kind", "measure")
@@ -238,5 +239,9 @@ def _check_values(spec: MetricSpec, fail: Callable[[str, str], None]) -> None:
             fail("fault", "lacks 'healthy' or 'severities'")
     if spec.kind not in COUNTERS and (spec.counter_bits != 64 or spec.wrap_scale != 1.0):
         fail("counter_bits", f"and wrap_scale are for counters, kind is {spec.kind.value}")
+    if spec.trend is not None and spec.kind is Kind.STATE:
+        fail("trend", "is for counters and gauges, kind is state")
+    if spec.trend not in (None, Direction.ABOVE) and spec.kind in COUNTERS:
+        fail("trend", "must be above: a counter does nothing but rise")
     if spec.valid_min >= spec.valid_max:
         fail("valid_min", f"is {spec.valid_min:g}, not below valid_max {spec.valid_max:g}")

@@ -114,6 +114,8 @@ class MetricSpec:
         Direct meaning, for error counters and states; None for the rest.
     activity
         True when the value tells a busy node from an idle one (GPU utilisation).
+    trend
+        Side to which growth over hours and days is for the worse; None when it is not followed.
     divides
         True when parts that differ in this metric on all nodes are no peers of each other (link rate).
     aliases
@@ -148,6 +150,7 @@ class MetricSpec:
     fault: FaultRule | None = None
     activity: bool = False
     divides: bool = False
+    trend: Direction | None = None
     aliases: tuple[str, ...] = ()
     zero_is_missing: bool = False
     valid_min: float = float("-inf")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grouping.catalog import Catalog, CatalogError, find_catalog, load_catalog
-from grouping.model import Kind, Severity
+from grouping.model import Direction, Kind, Severity
 
 TWINS = {
     "DCGM_FI_DEV_GPU_UTIL": "all_smi_gpu_utilization",
@@ -108,6 +108,24 @@ def test_xids_count_by_change_and_unlisted_ones_warn(catalog: Catalog) -> None:
     assert spec.fault is not None
     assert (spec.fault.on, spec.fault.severity, spec.fault.healthy) == ("change", Severity.WARNING, (0.0,))
     assert {"err_code", "err_msg"} <= set(spec.ignore)
+
+
+def test_what_can_grow_is_followed_to_its_worse_side(catalog: Catalog) -> None:
+    followed = {spec.name: spec.trend for spec in catalog.specs if spec.trend is not None}
+    assert {name for name, side in followed.items() if side is Direction.BELOW} == {
+        "node_memory_MemAvailable_bytes",
+        "node_filesystem_avail_bytes",
+    }
+    assert {name for name, side in followed.items() if side is Direction.BOTH} == {
+        "node_timex_offset_seconds"
+    }
+    for name in ("CORRECTABLE_REMAPPED_ROWS", "UNCORRECTABLE_REMAPPED_ROWS", "PCIE_REPLAY_COUNTER"):
+        assert followed[f"DCGM_FI_DEV_{name}"] is Direction.ABOVE
+    assert len(followed) == 21
+    for name in followed:
+        spec = catalog.by_name[name]
+        assert spec.kind is not Kind.STATE
+        assert spec.direction in (Direction.BOTH, followed[name])
 
 
 def test_nvlink_bandwidth_is_a_gauge(catalog: Catalog) -> None:

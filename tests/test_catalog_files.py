@@ -121,6 +121,13 @@ def test_a_disabled_metric_can_be_defined_anew(write) -> None:
 BAD_ENTRIES = [
     ("name: my_metric, flor_abs: 1", "field 'flor_abs'", "is unknown"),
     ("exporter: mine", "field 'name'", "is missing"),
+    (f"{ENTRY}, trend: up", "my_metric: field 'trend'", "one of"),
+    (ENTRY.replace("gauge", "counter") + ", trend: below", "my_metric: field 'trend'", "but rise"),
+    (
+        ENTRY.replace("gauge", "state") + ", trend: above, fault: {on: value, healthy: [1], severity: error}",
+        "my_metric: field 'trend'",
+        "kind is state",
+    ),
     ("name: my metric", "field 'name'", "not a metric name"),
     (ENTRY.replace("kind: gauge", "kind: gage"), "my_metric: field 'kind'", "one of gauge, counter"),
     (ENTRY.replace("target: Other", "target: Gpu"), "my_metric: field 'target'", "must be one of"),

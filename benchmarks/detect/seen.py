@@ -52,6 +52,7 @@ WORDS = {
     "absence": "absence",
     "peer": "robust z",
     "habit": "changes of habit",
+    "trend": "trend",
     "standing": "what stands from the start",
     "independence": "one cause counts once",
 }
@@ -65,7 +66,7 @@ VARIANTS: Mapping[str, Variant] = {
             Variant(f"without {WORDS[layer]}", Parameters(layers=tuple(x for x in LAYERS if x != layer)))
             for layer in LAYERS
         ),
-        *(Variant(f"{WORDS[layer]} alone", Parameters(layers=(layer,))) for layer in LAYERS[:4]),
+        *(Variant(f"{WORDS[layer]} alone", Parameters(layers=(layer,))) for layer in LAYERS[:5]),
         Variant("without group events", Parameters(group_event_share=1.01)),
         Variant("without habit", Parameters(habit_s=NEVER_S)),
         Variant("continuity 2 min", Parameters(continuity_s=120.0)),

@@ -284,6 +284,8 @@ def _signs_of_metric(metric: str) -> tuple[str, ...]:
 
 def _fits(sign: Sign, item: Evidence) -> bool:
     layer = Layer.PEER if item.layer.is_soft else item.layer
+    if layer is Layer.TREND and "steadily" not in item.reason:
+        layer = Layer.DIRECT
     if layer != sign.layer and (sign.layer or layer is Layer.ABSENCE):
         return False
     if sign.side and _side(item) != sign.side:

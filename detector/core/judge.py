@@ -265,6 +265,7 @@ def node_scores(
     node_threshold: float = 1.0,
     cap: FloatArray | None = None,
     own: FloatArray | None = None,
+    trend: FloatArray | float = 0.0,
 ) -> NodeScores:
     """Fuse all layers of evidence to scores per node; peer evidence is divided by `node_threshold`.
 
@@ -274,6 +275,8 @@ def node_scores(
         The most that each target is worth, None for `TARGET_CAP`.
     own : ndarray of shape (n_nodes,)
         Evidence measured over a long time, see `over_time`; None for none.
+    trend : ndarray of shape (n_nodes,)
+        Worth of growth over hours or days, which has lasted when it is seen.
     """
     n_nodes = len(index.nodes)
     sizes: dict[str, Any] = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1), "cap": cap}
@@ -293,8 +296,9 @@ def node_scores(
         hard[item.node] += item.score
     hard = np.minimum(hard, HARD_CAP)
     own = np.zeros(n_nodes) if own is None else own
-    instant, lasting = (np.maximum(peers / node_threshold, own) + hard for peers in (instant, lasting))
-    return NodeScores(instant, lasting, hard, shifted / node_threshold + hard, own)
+    besides = hard + trend
+    instant, lasting = (np.maximum(peers / node_threshold, own) + besides for peers in (instant, lasting))
+    return NodeScores(instant, lasting, hard, shifted / node_threshold + besides, own)
 
 
 def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> BoolArray:

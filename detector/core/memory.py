@@ -19,6 +19,7 @@ from detector.core.peers import RowState
 from detector.core.shift import WARM_UP_SAMPLES, Shift
 from detector.core.snapshots import Snapshot, cell_keys, pack, unpack
 from detector.core.standing import Standing
+from detector.core.trend import Trend
 from grouping.index import SeriesIndex
 from grouping.model import Direction, Kind
 
@@ -62,6 +63,7 @@ class Memory:
     nameless: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     direct: DirectState = field(default_factory=DirectState)
     rows: RowState = field(default_factory=RowState)
+    trend: Trend = field(default_factory=Trend)
     weights: CellWeights = field(default_factory=_no_weights)
     exporter_seen: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     _saved: Snapshot | None = None
@@ -85,6 +87,7 @@ class Memory:
             self.past.grow_to(size)
             self.standing.grow_to(size)
             self.presence.grow_to(self.index)
+            self.trend.grow_to(self.index)
             self._extend_weights(start)
             if self._saved is not None:
                 self._recall(self._saved, start)
@@ -168,7 +171,8 @@ class Memory:
         rows = self.rows.arrays()
         for prefix, state in self.shift.row_states().items():
             rows |= {f"{prefix}_{name}": array for name, array in state.arrays().items()}
-        return pack(Snapshot(tuple(cell_keys(self.index)), cells, self.rows.keys, rows, plain))
+        keys = tuple(cell_keys(self.index))
+        return pack(Snapshot(keys, cells, self.rows.keys, rows, plain, self.trend.tables()))
 
     def _over_time(self) -> dict[str, FloatArray]:
         past = {f"past_{name}": getattr(self.past, name) for name in OwnPast.__slots__}
@@ -226,6 +230,7 @@ class Memory:
                 array[cells] = saved.cells[f"shift_{name}"][rows]
         self.shift.n_seen[cells[self.shift.n_seen[cells] < WARM_UP_SAMPLES]] = 0.0
         self._saved_direct.update(zip(cells.tolist(), rows.tolist(), strict=True))
+        self.trend.recall(saved.tables, dict(zip(cells.tolist(), rows.tolist(), strict=True)))
 
     def _extend_weights(self, start: int) -> None:
         weight, sign, target = [], [], []
@@ -263,6 +268,7 @@ class Memory:
             *self._over_time().values(),
         ):
             array[into] = array[out]
+        self.trend.carry(into, out)
         empty = (self.index.cell_components == 0) & (self.index.cell_first_series >= 0)
         self.presence.n_fresh[empty] = 0
         self.clock.dwell_s[empty] = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LAYERS = ("direct", "absence", "peer", "habit", "standing", "independence")
+LAYERS = ("direct", "absence", "peer", "habit", "trend", "standing", "independence")
 """Layers of evidence, and the mechanism by which one cause counts once; see `Parameters.layers`."""
 
 

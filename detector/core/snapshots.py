@@ -34,6 +34,8 @@ class Snapshot:
         The same for peer groups.
     plain
         JSON values (pool memory, times).
+    tables
+        Arrays of any other shape by name.
     """
 
     cell_keys: tuple[str, ...]
@@ -41,6 +43,7 @@ class Snapshot:
     row_keys: tuple[str, ...]
     rows: dict[str, FloatArray]
     plain: dict[str, object] = field(default_factory=dict)
+    tables: dict[str, NDArray[np.generic]] = field(default_factory=dict)
 
 
 def cell_keys(index: SeriesIndex, start: int = 0) -> list[str]:
@@ -77,6 +80,7 @@ def pack(snapshot: Snapshot) -> bytes:
     }
     arrays.update({f"cell_{name}": array.astype(np.float64) for name, array in snapshot.cells.items()})
     arrays.update({f"row_{name}": array.astype(np.float64) for name, array in snapshot.rows.items()})
+    arrays.update({f"table_{name}": array for name, array in snapshot.tables.items()})
     out = io.BytesIO()
     np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
     return out.getvalue()
@@ -95,8 +99,10 @@ def unpack(blob: bytes) -> Snapshot:
             head = json.loads(data["head"].tobytes())
             cells = {name[5:]: data[name] for name in data.files if name.startswith("cell_")}
             rows = {name[4:]: data[name] for name in data.files if name.startswith("row_")}
+            tables = {name[6:]: data[name] for name in data.files if name.startswith("table_")}
     except (OSError, KeyError, ValueError, EOFError) as error:
         raise ValueError(f"the saved detection state cannot be read: {error}") from error
     if head.get("version") != VERSION:
         raise ValueError(f"the saved detection state has version {head.get('version')}, not {VERSION}")
-    return Snapshot(tuple(head["cell_keys"]), cells, tuple(head["row_keys"]), rows, head["plain"])
+    keys = tuple(head["cell_keys"]), tuple(head["row_keys"])
+    return Snapshot(keys[0], cells, keys[1], rows, head["plain"], tables)

@@ -13,6 +13,7 @@ from detector.core.continuity import Continuity
 from detector.core.diagnosis import is_hard, worth
 from detector.core.direct import DirectState
 from detector.core.evidence import direct_evidence, peer_evidence
+from detector.core.grown import NOTHING, Grown, trend_evidence
 from detector.core.ingest import CellValues
 from detector.core.judge import ActiveCells, Common, NodeScores
 from detector.core.peers import RowStats
@@ -62,6 +63,7 @@ class Evaluation:
     scores: NodeScores
     z: FloatArray
     deviation: FloatArray
+    grown: Grown = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Teller:
                     direct_evidence(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k, score, n)
                 )
         found.extend(self._absences(ev, node))
+        found.extend(trend_evidence(self.index, ev.grown, node))
         found.sort(key=lambda item: -item.score)
         found.extend(self._peers(ev, node, cells, MAX_EVIDENCE - len(found)))
         found.sort(key=lambda item: (not is_hard(item), -worth(item)))
