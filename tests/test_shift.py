@@ -156,6 +156,13 @@ def test_who_is_new_to_its_peers_starts_anew():
     assert abs(score[0]) < 5
 
 
+def test_an_evaluation_without_any_series_is_no_error():
+    t = cluster()
+    assert t.run(1).verdicts == ()
+    t.add(gpu_gauge(t, POWER, 800, 4))
+    assert t.run(1).verdicts
+
+
 def test_mark_tells_since_when():
     shift = Shift(WINDOW)
     shift.grow_to(2)

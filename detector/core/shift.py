@@ -114,11 +114,13 @@ class Level:
     _values: FloatArray32 = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
     _at: int = 0
 
+    def __post_init__(self) -> None:
+        self._values = np.zeros((self.size, 0), dtype=np.float32)
+
     def grow_to(self, n_cells: int) -> None:
         """Make room for new cells, which have no values yet."""
         larger = np.full((self.size, n_cells), np.nan, dtype=np.float32)
-        if len(self._values):
-            larger[:, : self._values.shape[1]] = self._values
+        larger[:, : self._values.shape[1]] = self._values
         self._values = larger
         for name, empty in (("spread", 0.0), ("n_spread", 0.0), ("middle", np.nan), ("scale", np.nan)):
             setattr(self, name, grow(getattr(self, name), n_cells, empty))
