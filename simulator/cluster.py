@@ -63,9 +63,9 @@ class Cluster:
         events: Sequence[GroupEvent] = (),
     ) -> None:
         self.config, self.seed = config, seed
-        self.faults, self.events = tuple(faults), tuple(events)
+        self._faults, self.events = tuple(faults), tuple(events)
         self._index = {name: i for i, name in enumerate(config.node_names)}
-        for fault in self.faults:
+        for fault in self._faults:
             if fault.node not in self._index:
                 raise ValueError(f"fault {fault.kind} is on {fault.node}, which is no node of the cluster")
             part_index(fault.part)
@@ -101,14 +101,24 @@ class Cluster:
         self._was_down = np.zeros(config.n_nodes, dtype=bool)
         self._was_ended = np.zeros((config.n_nodes, len(EXPORTERS)), dtype=bool)
         self._stages: tuple[str, ...] = ("",) * (config.workload.n_jobs + 1)
-        self._faults_now = Agenda(self.faults, lambda fault: fault.kind in LASTING)
+        self.faults = self._faults
         self._events_now = Agenda(self.events, lambda _: False)
         self._names = Names(config, seed, self._blocks, self._targets.phase_s, self._structure.layout)
-        self._names.rename(self.faults, self.events)
+        self._names.rename(self._faults, self.events)
         self.series, self._offsets_ms = self._names.series, self._names.offsets_ms()
         self._last = began
         while self._last < config.start - config.step_s - 1e-6:
             self._drivers(self._last + config.step_s)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Faults of single nodes; others may be set while the cluster runs, with series that are there."""
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Sequence[Fault]) -> None:
+        self._faults = tuple(faults)
+        self._faults_now = Agenda(self._faults, lambda fault: fault.kind in LASTING)
 
     @property
     def mode(self) -> str:

@@ -1,15 +1,29 @@
 """Whoever differs since the first sample is named with evidence, and a restart forgets nothing of it."""
 
+from dataclasses import replace
+
+from detector.core.parameters import Parameters
 from detector.core.standing import LEAST_SAMPLES
-from tests.builders import Telemetry, gpu_gauge, suspects
+from detector.pipeline import Pipeline
+from grouping.catalog import Catalog
+from tests.builders import CATALOG, Telemetry, gpu_gauge, suspects
 
 POWER, TEMP, BAD = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "gpu004"
 
 
-def unlike() -> Telemetry:
+def unlike(*, of_job: bool = True) -> Telemetry:
     t = Telemetry(12, 1)
+    if of_job:
+        specs = [replace(CATALOG.by_name[name], target="Training", twin=None) for name in (POWER, TEMP)]
+        t.pipeline = Pipeline(Catalog.of(specs, path=CATALOG.path), Parameters())
     t.add(gpu_gauge(t, POWER, 800, 8, lambda _, n, __: 400 if n == BAD else None))
     return t.add(gpu_gauge(t, TEMP, 61, 1, lambda _, n, __: 95 if n == BAD else None))
+
+
+def test_what_nodes_tell_may_differ_for_good() -> None:
+    t = unlike(of_job=False)
+    t.run(60)
+    assert t.ever_suspect() == set()
 
 
 def test_a_node_unlike_its_peers_from_the_start_is_named_with_the_signals_that_differ() -> None:

@@ -29,6 +29,9 @@ BoolArray = NDArray[np.bool_]
 UNKNOWN_TARGET = "Other"
 """Monitored target of metrics of which only the name is known."""
 
+JOB_TARGET = "Training"
+"""Target of what a training job itself tells, which a node without work does not have."""
+
 _SIDE = {Direction.BOTH: 0, Direction.ABOVE: 1, Direction.BELOW: -1}
 
 
@@ -61,6 +64,7 @@ class Memory:
     past: OwnPast = field(default_factory=OwnPast)
     standing: Standing = field(default_factory=Standing)
     nameless: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    of_job: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     direct: DirectState = field(default_factory=DirectState)
     rows: RowState = field(default_factory=RowState)
     trend: Trend = field(default_factory=Trend)
@@ -247,6 +251,8 @@ class Memory:
         unknown = np.array([s.spec.target == UNKNOWN_TARGET for s in self.index.signals], dtype=bool)
         voting = np.array(weight, dtype=np.float64) > 0
         self.nameless = np.concatenate([self.nameless, (unknown & voting)[new]])
+        of_job = np.array([s.spec.target == JOB_TARGET for s in self.index.signals], dtype=bool)
+        self.of_job = np.concatenate([self.of_job, of_job[new]])
         self.weights = CellWeights(
             np.concatenate([old.weight, np.array(weight, dtype=np.float64)[new]]),
             np.concatenate([old.sign, np.array(sign, dtype=np.int8)[new]]),

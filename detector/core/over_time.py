@@ -67,6 +67,8 @@ def scores_over_time(
     safe = np.maximum(rows, 0)
     plain = (values - stats.median[safe]) / stats.plain[safe]
     plain[(rows < 0) | (memory.weights.weight == 0)] = np.nan
+    # Who is idle among the busy differs for good in what nodes tell, and not in what jobs tell.
+    plain[~(memory.nameless | memory.of_job)] = np.nan
     memory.standing.step(plain, dt)
     standing = memory.standing.scores(node, pool_of)
     memory.past.step(values, memory.nameless, stats, layout, floor, min_peers=min_peers, dt=dt)
