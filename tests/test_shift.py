@@ -163,6 +163,57 @@ def test_an_evaluation_without_any_series_is_no_error():
     assert t.run(1).verdicts
 
 
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_small_groups_have_an_answer(n):
+    row = Row(n)
+    rng = np.random.default_rng(7)
+    for k in range(QUIET + 20):
+        values = 100.0 + rng.normal(size=n)
+        values[0] += 1000.0 if k >= QUIET else 0.0
+        score = row.tick(values)
+    assert np.isnan(score).all() if n < 3 else np.isfinite(score).all()
+    assert n < 3 or score[0] > np.abs(score[1:]).max()
+
+
+def test_equal_members_and_a_jump_of_one_are_finite():
+    row = Row()
+    for k in range(QUIET + 20):
+        values = np.full(N, 5.0)
+        values[0] += 1.0 if k >= QUIET else 0.0
+        score = row.tick(values)
+    assert np.isfinite(score).all()
+    assert score[0] > 10
+    assert np.abs(score[1:]).max() == 0
+
+
+def test_two_halves_that_part_blame_nobody():
+    rng = np.random.default_rng(8)
+    row, halves = Row(), np.repeat([-1.0, 1.0], N // 2)
+    for k in range(QUIET + 40):
+        score = row.tick(100.0 + rng.normal(size=N) + (20.0 * halves if k >= QUIET else 0.0))
+    assert np.abs(score).max() < 5
+
+
+def test_a_sensor_stuck_at_a_huge_value_stays_a_number():
+    rng = np.random.default_rng(9)
+    row = Row()
+    for k in range(QUIET + 20):
+        values = 100.0 + rng.normal(size=N)
+        values[1] = 1e300
+        values[2] = 1e300 if k >= QUIET else values[2]
+        score = row.tick(values)
+    assert np.isfinite(score[[0, 2, 3]]).all()
+    assert score[2] > 10
+    assert not np.isinf(score).any()
+
+
+def test_nothing_but_gaps_is_unknown():
+    row = Row()
+    for _ in range(QUIET):
+        score = row.tick(np.full(N, np.nan))
+    assert np.isnan(score).all()
+
+
 def test_mark_tells_since_when():
     shift = Shift(WINDOW)
     shift.grow_to(2)

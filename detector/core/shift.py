@@ -44,6 +44,9 @@ MOVED_SCALES, UNREST_SHARE = 2.0, 0.2
 """A group whose median is this many scales from its habit has moved; with this share of its pool's groups
 moved, members' habits count half."""
 
+FARTHEST = 1e30
+"""No difference is taken for more than this, so that a sensor stuck at a huge value stays a number."""
+
 SPARE_SAMPLES = 2
 """Samples of the short window that may be missing or ordinary."""
 
@@ -303,7 +306,8 @@ class Shift:
             self._start_anew(fresh_start)
         if len(stats.median):
             against = stats.median[np.maximum(row_of, 0)]
-            self._difference = np.where((row_of >= 0) & ~fresh_start, values - against, np.nan)
+            near = np.clip(values - against, -FARTHEST, FARTHEST)
+            self._difference = np.where((row_of >= 0) & ~fresh_start, near, np.nan)
         else:
             self._difference = np.full(len(values), np.nan)
         left = np.where(self.n_seen >= WARM_UP_SAMPLES, self._difference - self.offset, np.nan)
