@@ -179,6 +179,8 @@ class Pipeline:
             layout,
             self._floors.absolute,
             pools.pool_of,
+            fresh_nodes=pools.in_grace,
+            suspects=self._under_suspicion(),
             min_peers=p.min_peers,
             at=at,
             dt=dt,

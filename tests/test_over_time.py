@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from detector.core.fusion import CELL_CAP, NAMELESS_CAP, fuse
 from detector.core.own_past import DAY_S, SHIFT_THRESHOLD, OwnPast
+from detector.core.peers import Floors, RowState, row_stats
 from detector.core.standing import LEAST_SAMPLES, Standing
+from tests.test_core_numbers import one_row_layout
 
 N_NODES, N_METRICS = 6, 10
 NODE = np.repeat(np.arange(N_NODES), N_METRICS)
@@ -72,3 +76,51 @@ def test_one_or_two_metrics_without_a_known_target_never_name_a_node_and_three_d
 
     assert worth(2) < 1.0
     assert worth(3) >= 1.0
+
+
+def test_a_repaired_node_is_clear_within_hours_however_long_it_differed() -> None:
+    standing = _standing({0: 8})
+    standing.seen_s[:] = 30 * DAY_S
+    for array in (standing.far, standing.seen):
+        array *= DAY_S / 60.0 / LEAST_SAMPLES  # what a month leaves, as older counts fade
+    assert standing.scores(NODE, POOL)[0] >= 1.0
+    for _ in range(4 * 60):
+        standing.step(np.zeros(len(NODE)), 60.0)
+    assert standing.scores(NODE, POOL).max() == 0.0
+
+
+def _one_row_past() -> tuple[OwnPast, Callable[..., None]]:
+    layout = one_row_layout(len(NODE))
+    past, rows, rng = OwnPast(), RowState().carry_to(layout.row_key), np.random.default_rng(3)
+    past.grow_to(len(NODE))
+    floor = np.array([0.1])
+
+    def tick(extra: float, skip: np.ndarray | None = None) -> None:
+        values = 50.0 + rng.normal(size=len(NODE))
+        values[0] += extra
+        stats = row_stats(values, layout, Floors(floor, np.zeros(1)), rows, min_peers=3, dt=900.0)
+        past.step(values, ALL, stats, layout, floor, min_peers=3, dt=900.0, skip=skip)
+
+    return past, tick
+
+
+def test_a_suspects_fault_does_not_become_its_past() -> None:
+    past, tick = _one_row_past()
+    for _ in range(120):
+        tick(0.0)
+    before = past.offset[0]
+    for _ in range(300):
+        tick(6.0, skip=NODE == 0)
+    assert past.offset[0] == before
+    assert past.shift[0] > SHIFT_THRESHOLD
+
+
+def test_a_member_with_new_peers_has_no_past() -> None:
+    past, tick = _one_row_past()
+    for _ in range(120):
+        tick(0.0)
+    past.forget(NODE == 0)
+    assert past.n_seen[0] == 0
+    assert past.n_seen[-1] == 120
+    tick(40.0)
+    assert past.shift[0] == 0.0

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from detector.core.shift import WARM_UP_SAMPLES
 from detector.outcome import Incident, Layer, Status
 from tests.builders import (
     CATALOG,
@@ -388,6 +389,34 @@ def test_a_snapshot_carries_habits_incidents_and_expectations_over_a_restart():
     assert second.ever_suspect() == set()
     assert [i.id for i in last.incidents] == [i.id for i in incidents]
     assert cluster().pipeline.restore(b"garbage", []) != []
+
+
+def test_a_snapshot_after_a_fetch_without_an_evaluation_restores_all_that_was_learnt():
+    t = cluster()
+    t.add(gpu_gauge(t, TEMP, 60, 0.7))
+    t.run(30)
+    more = [gpu_gauge(t, POWER, 800, 8)(31, node) for node in t.nodes]
+    make_batch(t.pipeline, [p for points in more for p in points], t.at(31))  # new series, and then the end
+    assert t.pipeline.interner.n_cells > len(t.pipeline.memory.habit.n_seen)
+    second = cluster()
+    second.add(gpu_gauge(second, POWER, 800, 8)).add(gpu_gauge(second, TEMP, 60, 0.7))
+    second.tick = t.tick
+    assert second.pipeline.restore(t.pipeline.snapshot(), []) == []
+    second.run(1)
+    assert second.pipeline.memory.habit.n_seen.max() >= 30
+
+
+def test_a_habit_in_its_warm_up_is_not_handed_over_to_another_cell():
+    t = cluster()
+    t.add(gpu_gauge(t, TEMP, 60, 0.7))
+    t.run(9)
+    memory = t.pipeline.memory
+    memory.presence.n_fresh[0], memory.habit.n_seen[0] = 0, 0.0
+    assert 0 < memory.shift.n_seen[1] < WARM_UP_SAMPLES
+    memory._carry({0: 1})
+    assert memory.shift.n_seen[0] == 0
+    t.run(WARM_UP_SAMPLES + 1)
+    assert np.isfinite(memory.shift.offset[0])
 
 
 def test_series_view_shows_the_member_against_its_band():

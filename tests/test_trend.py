@@ -22,6 +22,7 @@ from detector.core.parameters import Parameters
 from detector.core.snapshots import cell_keys, unpack
 from detector.outcome import Layer
 from detector.pipeline import Pipeline
+from grouping.pools import PoolRules, PoolTracker
 from simulator.cluster import Cluster
 from simulator.config import ClusterConfig
 from tests.builders import CATALOG, Telemetry, gauge, gpu_gauge, gpu_labels, suspects
@@ -311,6 +312,29 @@ def test_growth_goes_on_over_a_restart_and_a_gap_and_is_not_counted_twice():
     second.tick += 288 * 9  # nothing for longer than a week
     second.run(1)
     assert np.isnan(second.pipeline.memory.trend.slow).all()
+
+
+def test_growth_over_days_is_known_again_minutes_after_a_restart():
+    t = slow().add(counter(REMAPS, remapping(2 * 3600.0)))
+    t.run(12 * 40)
+    assert trend_of(t.outcomes[-1])
+    t.run(2)
+    other = slow().add(counter(REMAPS, remapping(2 * 3600.0)))
+    assert other.pipeline.restore(t.pipeline.snapshot(), []) == []
+    other.tick = t.tick
+    other.run(2)
+    assert trend_of(other.outcomes[-1])
+
+
+def test_without_any_group_and_after_a_clock_that_was_ahead_growth_is_no_error():
+    t = slow().add(counter(REMAPS, remapping(2 * 3600.0)))
+    t.pipeline.pool_tracker = PoolTracker(PoolRules(muted=("*",)))
+    t.run(3)
+    kept = t.pipeline.memory.trend
+    kept.last_at, kept.slow[:] = t.at(10_000), 1.0
+    t.run(2)
+    assert kept.last_at == t.at(5)
+    assert np.isnan(kept.slow).all()
 
 
 def test_only_marked_cells_are_kept_and_memory_is_bounded():

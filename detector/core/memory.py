@@ -156,7 +156,8 @@ class Memory:
 
     def dump(self, plain: dict[str, object]) -> bytes:
         """Write everything that a restart needs, with some plain values beside it."""
-        n = self.index.n_cells
+        # The index may have gained cells in a fetch that no evaluation has followed yet.
+        n = len(self.habit.n_seen)
         cells = {
             "offset": self.habit.offset,
             "spread": self.habit.spread,
@@ -175,7 +176,7 @@ class Memory:
         rows = self.rows.arrays()
         for prefix, state in self.shift.row_states().items():
             rows |= {f"{prefix}_{name}": array for name, array in state.arrays().items()}
-        keys = tuple(cell_keys(self.index))
+        keys = tuple(cell_keys(self.index)[:n])
         return pack(Snapshot(keys, cells, self.rows.keys, rows, plain, self.trend.tables()))
 
     def _over_time(self) -> dict[str, FloatArray]:
@@ -200,7 +201,8 @@ class Memory:
         except zipfile.BadZipFile as error:
             raise ValueError(f"the saved detection state cannot be read: {error}") from error
         self._saved = saved
-        self._saved_row = {key: i for i, key in enumerate(saved.cell_keys)}
+        n = min((len(array) for array in saved.cells.values()), default=0)
+        self._saved_row = {key: i for i, key in enumerate(saved.cell_keys[:n])}
         self.rows = RowState.of_arrays(saved.row_keys, saved.rows)
         for prefix in self.shift.row_states():
             mine = {
@@ -274,6 +276,8 @@ class Memory:
             *self._over_time().values(),
         ):
             array[into] = array[out]
+        # The samples of a habit in its warm-up are not handed over: it begins anew.
+        self.shift.n_seen[into[self.shift.n_seen[into] < WARM_UP_SAMPLES]] = 0.0
         self.trend.carry(into, out)
         empty = (self.index.cell_components == 0) & (self.index.cell_first_series >= 0)
         self.presence.n_fresh[empty] = 0

@@ -15,6 +15,7 @@ from grouping.layout import Layout
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 SHOWN_FROM = 0.5
 """Nodes with a lower score get no evidence of this kind."""
@@ -28,6 +29,8 @@ def scores_over_time(
     floor: FloatArray,
     pool_of: NDArray[np.int32],
     *,
+    fresh_nodes: BoolArray,
+    suspects: BoolArray,
     min_peers: int,
     at: float,
     dt: float,
@@ -46,6 +49,8 @@ def scores_over_time(
         Smallest spread, in the metric's unit.
     pool_of : ndarray of shape (n_nodes,)
         Pool of each node.
+    fresh_nodes, suspects : ndarray of shape (n_nodes,), bool
+        Nodes that are new to their pool, and nodes that no past is learnt from.
     min_peers
         Groups with fewer members that report are not judged.
     at, dt
@@ -71,7 +76,11 @@ def scores_over_time(
     plain[~(memory.nameless | memory.of_job)] = np.nan
     memory.standing.step(plain, dt)
     standing = memory.standing.scores(node, pool_of)
-    memory.past.step(values, memory.nameless, stats, layout, floor, min_peers=min_peers, dt=dt)
+    if fresh_nodes.any():
+        memory.past.forget(fresh_nodes[node])
+    memory.past.step(
+        values, memory.nameless, stats, layout, floor, min_peers=min_peers, dt=dt, skip=suspects[node]
+    )
     shifted = memory.past.scores(memory.nameless, node, memory.weights.target, pool_of)
     always = np.flatnonzero(memory.standing.cells() & np.isfinite(plain) & (standing[node] >= SHOWN_FROM))
     far = np.abs(memory.past.shift) >= BEGUN * SHIFT_THRESHOLD

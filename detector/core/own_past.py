@@ -88,6 +88,11 @@ class OwnPast:
         for name in self.__slots__:
             setattr(self, name, grow(getattr(self, name), size, 0.0))
 
+    def forget(self, cells: BoolArray) -> None:
+        """Begin anew for cells whose peers are new to them: what they used to differ is void."""
+        for name in self.__slots__:
+            getattr(self, name)[cells] = 0.0
+
     def step(
         self,
         values: FloatArray,
@@ -98,6 +103,7 @@ class OwnPast:
         *,
         min_peers: int,
         dt: float,
+        skip: BoolArray | None = None,
     ) -> None:
         """Compare the newest values with the past, then learn from them.
 
@@ -115,6 +121,8 @@ class OwnPast:
             Groups with fewer members that report are not judged.
         dt
             Seconds since the evaluation before.
+        skip : ndarray of shape (n_cells,), bool
+            Cells of which nothing is learnt now, None for none: a fault must not become its node's past.
         """
         cells = np.flatnonzero(chosen & (layout.row_of_cell >= 0) & np.isfinite(values))
         rows = layout.row_of_cell[cells]
@@ -132,7 +140,8 @@ class OwnPast:
         self.shift[cells] += min(1.0 / SHIFT_SAMPLES, dt / SHIFT_S) * (away - self.shift[cells])
         moved = np.abs(self.shift[cells]) >= BEGUN * SHIFT_THRESHOLD
         self.lasted_s[cells] = np.where(moved, self.lasted_s[cells] + dt, 0.0)
-        self._learn(cells, residual, width, dt)
+        learnt = slice(None) if skip is None else ~skip[cells]
+        self._learn(cells[learnt], residual[learnt], width[learnt], dt)
 
     def _learn(self, cells: IntArray, residual: FloatArray, width: FloatArray, dt: float) -> None:
         n = self.n_seen[cells]

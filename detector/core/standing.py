@@ -35,6 +35,9 @@ ALMOST = 0.99
 LEAST_SIGNALS = 8
 """Nodes with fewer signals are not judged this way."""
 
+FADES_S = 86_400.0
+"""Older counts fade with this time constant, so that a repaired node is clear within hours, not days."""
+
 LEAST_SAMPLES, LEAST_S = 20, 900.0
 """Samples, and seconds, for which a cell must have been seen."""
 
@@ -46,7 +49,7 @@ class Standing:
     Parameters
     ----------
     far, seen, seen_s : ndarray of shape (n_cells,)
-        Samples that differed plainly, samples compared, and seconds in which they lie.
+        Samples that differed plainly, samples compared (older ones fade), and seconds in which they lie.
     """
 
     far: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -69,6 +72,10 @@ class Standing:
             Seconds since the evaluation before.
         """
         known = np.isfinite(plain)
+        if (self.seen_s > FADES_S).any():
+            kept = np.where(known & (self.seen_s > FADES_S), max(0.0, 1.0 - dt / FADES_S), 1.0)
+            self.far *= kept
+            self.seen *= kept
         self.far += np.abs(np.where(known, plain, 0.0)) >= PLAINLY
         self.seen += known
         self.seen_s += np.where(known, dt, 0.0)

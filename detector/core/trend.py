@@ -84,6 +84,7 @@ class Trend:
     _is_count: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     _column: dict[int, int] = field(default_factory=dict)
     _n_cells: int = 0
+    _hours_compared: bool = False
     _by_scale: list[Grown] = field(default_factory=lambda: [NOTHING] * len(SCALES))
 
     def grow_to(self, index: SeriesIndex) -> IntArray:
@@ -128,7 +129,11 @@ class Trend:
         skip_nodes : ndarray of shape (n_nodes,), bool
             Nodes whose gauges say nothing of a trend now: they have just joined their pool.
         """
-        if at <= self.last_at:
+        if at <= self.last_at - HOURS * PER_HOUR * BLOCK_S:
+            # What is known is of a time to come: the clock was wrong when it was saved.
+            self.fast[:], self.slow[:], self.block = np.nan, np.nan, None
+            self._sum[:], self._n[:] = 0.0, 0.0
+        elif at <= self.last_at:
             return self.found
         self.last_at = at
         number = int(at // BLOCK_S)
@@ -137,7 +142,10 @@ class Trend:
         elif number > self.block:
             old_hour = self.block // PER_HOUR
             self._close(number)
-            self._compare(index, layout, number // PER_HOUR > old_hour, parameters)
+            # After a restart the windows of hours are looked at once, not only when the hour has ended.
+            hour_ended = number // PER_HOUR > old_hour or not self._hours_compared
+            self._compare(index, layout, hour_ended, parameters)
+            self._hours_compared = True
         value = np.where(self._is_count, cells.rise.take(self.cells), cells.value.take(self.cells))
         here = cells.fresh.take(self.cells) & np.isfinite(value)
         here &= self._is_count | ~skip_nodes.take(index.cell_node.take(self.cells))
@@ -189,12 +197,12 @@ class Trend:
             self._sum[now], self._n[now] = tables["trend_open"][:, then]
         # Lines of blocks that have passed since then are of another time.
         age = self.block - int(block)
-        if age < PER_HOUR:
+        if 0 <= age < PER_HOUR:
             lines = (int(block) - 1 - np.arange(PER_HOUR - age)) % PER_HOUR
             self.fast[np.ix_(lines, now)] = tables["trend_fast"][np.ix_(lines, then)]
         hour = int(block) // PER_HOUR
         age = self.block // PER_HOUR - hour
-        if age < HOURS:
+        if 0 <= age < HOURS:
             lines = (hour - 1 - np.arange(HOURS - age)) % HOURS
             self.slow[np.ix_(lines, now)] = tables["trend_slow"][np.ix_(lines, then)]
 
@@ -223,6 +231,8 @@ class Trend:
         hour = self.block // PER_HOUR
         quick = self.fast[(self.block - PER_HOUR + np.arange(PER_HOUR)) % PER_HOUR]
         recent = self.slow[(hour - HOURS + np.arange(HOURS)) % HOURS] if hour_ended else self.slow[:0]
+        if not len(layout.row_members):
+            return
         row = layout.any_row_of_cell[self.cells]
         judged = (row >= 0) & (layout.row_members[row] >= parameters.min_peers)
         for k, scale in enumerate(SCALES):
