@@ -7,6 +7,9 @@ each is off its habit in both.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,7 +55,16 @@ def independent(active: ActiveCells, left: FloatArray, index: SeriesIndex, layou
     strong = np.bincount(active.node, weights=active.score, minlength=len(index.nodes)) >= CANDIDATE
     own = np.ones(len(active.cell))
     vectors: dict[int, FloatArray] = {}
+    members: list[IntArray] = []
     rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
+
+    def by_node(row: int) -> FloatArray:
+        if not members:  # sorted once, and only when anything is compared
+            members.extend(_members(rows, len(layout.row_key)))
+        if row not in vectors:
+            vectors[row] = _by_node(members[row], left, index)
+        return vectors[row]
+
     for node in np.flatnonzero(strong).tolist():
         mine = np.flatnonzero(active.node == node)
         kept: list[int] = []
@@ -60,7 +72,7 @@ def independent(active: ActiveCells, left: FloatArray, index: SeriesIndex, layou
         for k in mine[np.argsort(-active.score[mine], kind="stable")].tolist():
             signal, row = int(active.signal[k]), int(rows[active.cell[k]])
             if signal not in share:
-                alike = (_correlation(row, other, node, rows, left, index, vectors) for other in kept)
+                alike = (_correlation(row, other, node, by_node) for other in kept)
                 share[signal] = 1.0 - max(alike, default=0.0) ** 2
                 if row >= 0 and len(kept) < MOST:
                     kept.append(row)
@@ -72,14 +84,11 @@ def _correlation(
     one: int,
     other: int,
     node: int,
-    rows: NDArray[np.integer],
-    left: FloatArray,
-    index: SeriesIndex,
-    vectors: dict[int, FloatArray],
+    by_node: Callable[[int], FloatArray],
 ) -> float:
     if one < 0 or one == other:
         return float(one == other)
-    a, b = (_by_node(row, rows, left, index, vectors) for row in (one, other))
+    a, b = by_node(one), by_node(other)
     both = np.isfinite(a) & np.isfinite(b)
     both[node] = False
     if both.sum() < MIN_NODES:
@@ -89,20 +98,20 @@ def _correlation(
     return 0.0 if width <= 0 else float(abs(np.mean(x * y) - np.mean(x) * np.mean(y)) / width)
 
 
-def _by_node(
-    row: int,
-    rows: NDArray[np.integer],
-    left: FloatArray,
-    index: SeriesIndex,
-    vectors: dict[int, FloatArray],
-) -> FloatArray:
-    if row not in vectors:
-        cells = np.flatnonzero((rows == row) & np.isfinite(left))
-        n = len(index.nodes)
-        count = np.bincount(index.cell_node[cells], minlength=n)
-        total = np.bincount(index.cell_node[cells], weights=left[cells], minlength=n)
-        vectors[row] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return vectors[row]
+def _members(rows: NDArray[np.integer], n_rows: int) -> list[IntArray]:
+    """Return the cells of each row, ascending."""
+    order = np.argsort(rows, kind="stable")
+    starts = np.searchsorted(rows[order], np.arange(n_rows + 1))
+    return [order[low:high] for low, high in itertools.pairwise(starts.tolist())]
+
+
+def _by_node(members: IntArray, left: FloatArray, index: SeriesIndex) -> FloatArray:
+    """Return the mean of a row's cells on each node, NaN for none."""
+    cells = members[np.isfinite(left[members])]
+    n = len(index.nodes)
+    count = np.bincount(index.cell_node[cells], minlength=n)
+    total = np.bincount(index.cell_node[cells], weights=left[cells], minlength=n)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _near(values: FloatArray) -> FloatArray:

@@ -140,7 +140,7 @@ class OwnPast:
         self.shift[cells] += min(1.0 / SHIFT_SAMPLES, dt / SHIFT_S) * (away - self.shift[cells])
         moved = np.abs(self.shift[cells]) >= BEGUN * SHIFT_THRESHOLD
         self.lasted_s[cells] = np.where(moved, self.lasted_s[cells] + dt, 0.0)
-        learnt = slice(None) if skip is None else ~skip[cells]
+        learnt = np.ones(len(cells), dtype=bool) if skip is None else ~skip[cells]
         self._learn(cells[learnt], residual[learnt], width[learnt], dt)
 
     def _learn(self, cells: IntArray, residual: FloatArray, width: FloatArray, dt: float) -> None:

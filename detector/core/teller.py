@@ -88,13 +88,13 @@ class Teller:
         """Return ranked evidence against one node: what speaks for itself, then by weight."""
         found: list[Evidence] = []
         cells = np.flatnonzero(self.index.cell_node == node)
-        for k in np.flatnonzero(ev.direct_score > 0).tolist():
-            if self.index.cell_node[self.direct.cells[k]] == node:
-                score = float(ev.direct_score[k])
-                n = len(self._siblings(int(self.index.cell_signal[self.direct.cells[k]]), cells))
-                found.append(
-                    direct_evidence(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k, score, n)
-                )
+        direct = np.flatnonzero(ev.direct_score > 0)
+        for k in direct[self.index.cell_node[self.direct.cells[direct]] == node].tolist():
+            score = float(ev.direct_score[k])
+            n = len(self._siblings(int(self.index.cell_signal[self.direct.cells[k]]), cells))
+            found.append(
+                direct_evidence(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k, score, n)
+            )
         found.extend(self._absences(ev, node))
         found.extend(trend_evidence(self.index, ev.grown, node))
         found.sort(key=lambda item: -item.score)
