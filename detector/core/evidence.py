@@ -82,7 +82,9 @@ def peer_evidence(
     spec = signal.spec
     row = int(layout.row_of_cell[cell])
     row = row if row >= 0 else int(layout.slot_row_of_cell[cell])
-    median, scale, n = float(stats.median[row]), float(stats.scale[row]), int(stats.n_valid[row])
+    median, scale, n = float("nan"), float("nan"), 0
+    if row >= 0:
+        median, scale, n = float(stats.median[row]), float(stats.scale[row]), int(stats.n_valid[row])
     value = float(values[cell]) if np.isfinite(values[cell]) else None
     known = np.isfinite(median) and np.isfinite(scale)
     band = (median - BAND_SIGMAS * scale, median + BAND_SIGMAS * scale) if known else None

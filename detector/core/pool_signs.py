@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import cache
 
 ACTIVITY, POWER, NVLINK, TRAFFIC = "activity", "power", "NVLink traffic", "fabric traffic"
 FABRIC_WAIT, STORAGE_WAIT, STORAGE_WORK, HEAT = "fabric wait", "storage wait", "storage work", "heat"
@@ -120,6 +121,7 @@ class Move:
         return f"{self.metric} {self.before:.3g} to {self.now:.3g}{share}"
 
 
+@cache
 def sign_of(metric: str) -> Sign | None:
     """Return what a metric says of a whole pool, None for nothing."""
     return next((sign for sign in SIGNS if fnmatchcase(metric, sign.pattern)), None)

@@ -207,6 +207,8 @@ class Teller:
         still the same move.
         """
         row = max(int(ev.layout.row_of_cell[cell]), int(ev.layout.slot_row_of_cell[cell]))
+        if row < 0:
+            return 0
         frames = [f for f in self.window.frames() if f.layout is ev.layout]
         began = ev.active.since[mine]
         began = began[np.isfinite(began) & (began > (frames[0].at if frames else ev.at))]
