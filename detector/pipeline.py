@@ -19,7 +19,14 @@ from detector.core.group_events import GroupEvents
 from detector.core.habit import habit_findings
 from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
-from detector.core.judge import active_cells, blast_guard, decide, node_scores, unusual_over_window
+from detector.core.judge import (
+    GUARD_HOLD_S,
+    active_cells,
+    blast_guard,
+    decide,
+    node_scores,
+    unusual_over_window,
+)
 from detector.core.judgeable import judgeable
 from detector.core.memory import Memory
 from detector.core.naming import NamingNotes
@@ -106,6 +113,7 @@ class Pipeline:
         self.last_at: float | None = None
         self.concluded: Concluded | None = None
         self._layout_key: tuple[int, bytes] = (-1, b"")
+        self._held: dict[str, float] = {}
         self._floors = Floors(np.zeros(0), np.zeros(0))
 
     def names(self) -> list[str]:
@@ -194,8 +202,7 @@ class Pipeline:
         by_trend = grown.by_node(len(index.nodes)) * ("trend" in p.layers)
         sizes = (len(self._targets), self.thresholds.node, self.memory.caps(), own, by_trend)
         fused = node_scores(active, self.memory.direct, direct_score, absence, index, *sizes)
-        # Shown as evidence; its worth is in `own`.
-        active = active.and_also(behind.when("standing" in p.layers))
+        active = active.and_also(behind.when("standing" in p.layers))  # its worth is in `own` already
         self.last_at = at
         arrays = (cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation)
         ev = Evaluation(at, dt, *arrays, grown)
@@ -343,13 +350,15 @@ class Pipeline:
         )
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
         fresh_suspects = decided & ~np.array([self._is_suspect(name) for name in index.nodes], dtype=bool)
-        guarded = blast_guard(decided, ev.scores, ev.pools.pool_of, p)
+        guarded = blast_guard(decided, fresh_suspects, ev.scores, ev.pools.pool_of, p)
         for nodes in guarded.values():
-            decided[nodes[fresh_suspects[nodes]]] = False
+            self._held.update((index.nodes[n], ev.at + GUARD_HOLD_S) for n in nodes.tolist())
+        held = np.array([self._held.get(name, 0.0) >= ev.at for name in index.nodes], dtype=bool)
+        decided &= ~(held & fresh_suspects & (ev.scores.hard < 1.0))
         teller = Teller(index, self.memory.clock, self.memory.direct, self.window, self.n_window)
         gone = ev.absence.silent & forgotten
         if judge:
-            # What is missing from a partial answer may be the evidence: it never clears anything.
+            # What a partial answer lacks may be the evidence: it never clears anything.
             told_enough = ev.scores.instant >= life.QUIET_SHARE
             seen = known & (told_enough | (not batch.is_partial))
             incidents, transitions, told = conclusion.step_incidents(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from detector.core.judge import NodeScores, blast_guard
+from detector.core.parameters import Parameters
 from detector.outcome import Status, Verdict
 from tests.builders import Telemetry, gauge, gpu_gauge, gpu_labels, node_labels, suspects
 
@@ -136,3 +139,13 @@ def test_a_rack_is_named_as_what_the_nodes_of_a_group_event_share():
     assert [event.cause for event in events] == ["all 8 nodes with rack r1; none of the others"]
     assert "nobody is to blame; shared: all 8 nodes with rack r1" in events[0].reason
     assert suspects(telemetry.outcomes[-1]) == []
+
+
+def test_four_nodes_at_once_are_one_event_and_three_are_three_suspects():
+    zero, pool = np.zeros(60), np.zeros(60, dtype=np.int32)
+    scores = NodeScores(zero, zero, zero, zero, zero)
+    everybody, nobody = np.ones(60, dtype=bool), np.zeros(60, dtype=bool)
+    for n, guarded in ((3, False), (4, True)):
+        decided = np.arange(60) < n
+        assert bool(blast_guard(decided, everybody, scores, pool, Parameters())) is guarded
+        assert not blast_guard(decided, nobody, scores, pool, Parameters()), "known suspects stay suspects"

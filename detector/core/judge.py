@@ -32,6 +32,13 @@ POINTS_THE_SAME_WAY = 0.5
 PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
 """A change of habit weighs this share more with each doubling of its time, up to a limit."""
 
+GUARD_NODES, GUARD_SHARE = 4, 0.02
+"""So many nodes of a pool, and this share of it, are never named at once by comparison alone: machines fail
+one by one, and what befalls several at once is a switch, a rack, a mount or a second job."""
+
+GUARD_HOLD_S = 600.0
+"""Nodes that were not named because too many would be are not named by comparison alone for this long."""
+
 SIMILARITY_GATE = 2.0
 """A member whose distance to its peers over the window is less than this times the usual does not count."""
 
@@ -315,9 +322,18 @@ def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> B
 
 
 def blast_guard(
-    decided: BoolArray, scores: NodeScores, pool_of: NDArray[np.int32], parameters: Parameters
+    decided: BoolArray,
+    fresh: BoolArray,
+    scores: NodeScores,
+    pool_of: NDArray[np.int32],
+    parameters: Parameters,
 ) -> dict[int, IntArray]:
     """Find pools in which so many nodes would be named by peer evidence that it is one event.
+
+    Parameters
+    ----------
+    decided, fresh : ndarray of shape (n_nodes,), bool
+        Nodes that are named now, and those of them that were not before.
 
     Returns
     -------
@@ -329,6 +345,8 @@ def blast_guard(
     for pool in np.unique(pool_of[soft]).tolist():
         nodes = np.flatnonzero(soft & (pool_of == pool))
         size = int((pool_of == pool).sum())
-        if len(nodes) >= max(parameters.group_event_min_nodes, parameters.group_event_share * size):
+        many = max(parameters.group_event_min_nodes, parameters.group_event_share * size)
+        at_once = int(fresh[nodes].sum())
+        if len(nodes) >= many or at_once >= max(GUARD_NODES, GUARD_SHARE * size):
             guarded[int(pool)] = nodes
     return guarded
