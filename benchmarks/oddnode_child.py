@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import urllib3
+from numpy.typing import NDArray
 
 from benchmarks.child import Told, answer_all, peak_rss_mib
 from benchmarks.database import export_form
@@ -54,8 +56,8 @@ class TimedPipeline(Pipeline):
     def _take_in(self, batch: Batch, at: float) -> CellValues:
         return self._timed(lambda: super(TimedPipeline, self)._take_in(batch, at))
 
-    def _choose_pools(self, cells: CellValues, at: float) -> None:
-        self._timed(lambda: super(TimedPipeline, self)._choose_pools(cells, at))
+    def _choose_pools(self, cells: CellValues, suspects: NDArray[np.bool_], at: float) -> None:
+        self._timed(lambda: super(TimedPipeline, self)._choose_pools(cells, suspects, at))
 
     def _arrange(self) -> tuple[Layout, Pools]:
         return self._timed(super()._arrange)

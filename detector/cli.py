@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -25,6 +25,7 @@ from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, cat
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
 from detector.cli_explain import explain
+from detector.cli_files import write_text
 from detector.cli_offenders import offenders
 from detector.cli_suspects import suspects
 from detector.diagnosis_text import diagnosis_lines
@@ -112,7 +113,8 @@ def replay(
     for line in failed:
         _complain(f"left out: {line}")
     if json_file is not None:
-        _write_lines(json_file, [result.as_json() for result in results])
+        lines = [json.dumps(result.as_json(), allow_nan=False) + "\n" for result in results]
+        write_text(json_file, "".join(lines))
     if failed:
         raise typer.Exit(AT_FAULT)
     if any(result.flags for result in results):
@@ -122,17 +124,6 @@ def replay(
 
 def _advance(bar: Progress, task: TaskID, done: int, total: int) -> None:
     bar.update(task, completed=done, total=total)
-
-
-def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-    if str(path) == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OddnodeError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _print_replayed(console: Console, result: Replayed) -> None:

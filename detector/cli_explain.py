@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from rich.console import Console
 from detector.calibration.chosen import choose
 from detector.cli_ask import SERVICE, ask, message_of
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
+from detector.cli_files import write_text
 from detector.errors import OddnodeError
 from detector.explain import MAX_SIGNALS, SHOWN_SIGNALS
 from detector.explain import explain as explain_node
@@ -243,11 +243,4 @@ def _show(answer: Answer, json_file: Path | None) -> None:
             first = style if k == 0 else None
             console.print(line, style=first, markup=False, highlight=False, soft_wrap=True)
         return
-    text = json.dumps(msgspec.to_builtins(answer), allow_nan=False) + "\n"
-    if str(json_file) == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        json_file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OddnodeError(f"{json_file}: cannot be written: {error.strerror}") from error
+    write_text(json_file, json.dumps(msgspec.to_builtins(answer), allow_nan=False) + "\n")

@@ -14,6 +14,7 @@ from detector.core.conclusion import FORGET_S, Concluded
 from detector.core.direct import BASE_SCORE, severity_of
 from detector.core.evidence import labels_of
 from detector.core.fusion import fuse
+from detector.core.guard import GUARD_HOLD_S, guard_limits
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
 from detector.core.judge import POINTS_THE_SAME_WAY, ActiveCells
 from detector.diagnosis_text import diagnosis_lines
@@ -158,9 +159,12 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
     guard = next((nodes for nodes in told.guarded.values() if node in nodes), None)
     if guard is not None:
         p, size = pipeline.parameters, int((told.evaluation.pools.pool_of == _pool_of(told, node)).sum())
-        allowed = max(p.group_event_min_nodes, p.group_event_share * size)
+        allowed = min(guard_limits(size, p))
         text = f"{len(guard)} of {size} nodes at once are one event: none of them is named anew"
         checks.append(Check("nodes named by peers at once", float(len(guard)), allowed, False, "nodes", text))
+    elif told.held[node]:
+        text = f"too many would have been named in the last {GUARD_HOLD_S / 60:.0f} min: one event"
+        checks.append(Check("held back by that event", 1.0, 0.0, False, "", text))
     return tuple(checks)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from detector.core.conclusion import Concluded
 from detector.core.fusion import one_sided
-from detector.core.judge import LONGER_LIMIT, PER_DOUBLING
+from detector.core.judge import longer_weight
 from detector.core.shift import SEEN_SHARE, WARM_UP_SAMPLES
 from detector.core.twins import ORDINARY_SHARE
 from detector.explain_rows import DIGITS, Rows, finite, rows_of, threshold_of
@@ -77,8 +77,7 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
     shift, least = float(found.shift[cell]), float(found.threshold[cell])
     n_shared = found.rows.shared_by(cell)
     lasted_s = told.evaluation.at - since if np.isfinite(since) else 0.0
-    doublings = float(np.log2(max(lasted_s, pipeline.full_s) / pipeline.full_s))
-    longer = min(1.0 + PER_DOUBLING * doublings, LONGER_LIMIT)
+    longer = float(longer_weight(np.asarray(lasted_s), pipeline.full_s))
     match fate:
         case Fate.COUNTS:
             side = "above" if shift > 0 else "below"

@@ -65,7 +65,7 @@ def rows_of(pipeline: Pipeline, told: Concluded, far: BoolArray) -> Rows:
         Cells that are off.
     """
     p, layout = pipeline.parameters, told.evaluation.layout
-    of_cell = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
+    of_cell = layout.any_row_of_cell
     cell = np.flatnonzero(far & (pipeline.memory.weights.weight[: len(far)] > 0) & (of_cell[: len(far)] >= 0))
     nodes = pipeline.interner.cell_node[cell].astype(np.int64)
     n_shared = count_nodes(of_cell[cell], nodes, len(layout.row_nodes))

@@ -16,13 +16,12 @@ from detector.core.conclusion import FORGET_S, Concluded, Evaluation, Teller
 from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
+from detector.core.guard import Guard
 from detector.core.habit import habit_findings
 from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
 from detector.core.judge import (
-    GUARD_HOLD_S,
     active_cells,
-    blast_guard,
     decide,
     node_scores,
     unusual_over_window,
@@ -94,7 +93,7 @@ class Pipeline:
         self.pool_tracker = PoolTracker(pools or PoolRules())
         self.part_classes = PartClasses()
         p = self.parameters
-        self.full_s = max(p.continuity_s, p.continuity_samples * p.step_s)
+        self.full_s = p.full_s
         self.n_window = max(8, int(np.ceil(self.full_s / p.step_s)))
         self.thresholds = thresholds or Thresholds()
         self.cell_thresholds = CellThresholds(self.thresholds, p.z_threshold)
@@ -103,7 +102,8 @@ class Pipeline:
         self.memory = Memory(self.interner, self._targets, Shift(self.n_window))
         self.events = GroupEvents()
         self.twins = Twins()
-        self.shifts = ShiftLayer(self.memory.shift, self.n_window)
+        self.guard = Guard()
+        self.shifts = ShiftLayer(self.memory.shift, self.twins, self.n_window)
         self.completeness = Completeness()
         self.naming = NamingNotes(self.interner, self.identity, self.placer)
         self.window = Window(5 * self.n_window)
@@ -113,7 +113,6 @@ class Pipeline:
         self.last_at: float | None = None
         self.concluded: Concluded | None = None
         self._layout_key: tuple[int, bytes] = (-1, b"")
-        self._held: dict[str, float] = {}
         self._floors = Floors(np.zeros(0), np.zeros(0))
 
     def names(self) -> list[str]:
@@ -142,7 +141,8 @@ class Pipeline:
             raise ValueError(f"evaluation time {at} is not after the one before, {self.last_at}")
         dt = p.step_s if self.last_at is None else min(at - self.last_at, p.stale_after_steps * p.step_s)
         cells = self._take_in(batch, at)
-        self._choose_pools(cells, at)
+        suspects = self._under_suspicion()
+        self._choose_pools(cells, suspects, at)
         self.part_classes.step(self.interner, cells.value)
         layout, pools = self._arrange()
         stats = row_stats(cells.value, layout, self._floors, self.memory.rows, min_peers=p.min_peers, dt=dt)
@@ -156,7 +156,7 @@ class Pipeline:
         deviating = self.memory.clock.step(
             deviation, threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
-        self._learn(z, deviating, at, dt)
+        self._learn(z, deviating, suspects, at, dt)
         direct_score = self._step_direct(layout, cells, at, dt) * ("direct" in p.layers)
         self.memory.note_exporters(cells.fresh)
         absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
@@ -175,7 +175,7 @@ class Pipeline:
             p,
             voting=(self.memory.weights.weight > 0) & ~self.memory.nameless,
             fresh_nodes=pools.in_grace,
-            suspects=self._under_suspicion(),
+            suspects=suspects,
             threshold=threshold,
             at=at,
             dt=dt,
@@ -188,7 +188,7 @@ class Pipeline:
             self._floors.absolute,
             pools.pool_of,
             fresh_nodes=pools.in_grace,
-            suspects=self._under_suspicion(),
+            suspects=suspects,
             min_peers=p.min_peers,
             at=at,
             dt=dt,
@@ -200,8 +200,18 @@ class Pipeline:
         own = own * ("standing" in p.layers)
         grown = self.memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
         by_trend = grown.by_node(len(index.nodes)) * ("trend" in p.layers)
-        sizes = (len(self._targets), self.thresholds.node, self.memory.caps(), own, by_trend)
-        fused = node_scores(active, self.memory.direct, direct_score, absence, index, *sizes)
+        fused = node_scores(
+            active,
+            self.memory.direct,
+            direct_score,
+            absence,
+            index,
+            len(self._targets),
+            self.thresholds.node,
+            cap=self.memory.caps(),
+            own=own,
+            trend=by_trend,
+        )
         active = active.and_also(behind.when("standing" in p.layers))  # its worth is in `own` already
         self.last_at = at
         arrays = (cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation)
@@ -270,21 +280,13 @@ class Pipeline:
         self.memory.presence.see(cells.fresh, at)
         return cells
 
-    def _choose_pools(self, cells: CellValues, at: float) -> None:
+    def _choose_pools(self, cells: CellValues, suspects: BoolArray, at: float) -> None:
         index = self.interner
-        n_nodes = len(index.nodes)
         busy = np.array([s.spec.activity and not s.per_node for s in index.signals], dtype=bool)
-        load = np.full(n_nodes, np.nan)
-        if busy.any():
-            told = np.flatnonzero(busy.take(index.cell_signal))
-            told = told[np.isfinite(cells.value[told])]
-            count = np.bincount(index.cell_node[told], minlength=n_nodes)
-            total = np.bincount(index.cell_node[told], weights=cells.value[told], minlength=n_nodes)
-            load = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        hold = self._under_suspicion()
+        load = index.mean_by_node(np.flatnonzero(busy.take(index.cell_signal)), cells.value)
         empty = {index.nodes[n] for n in np.flatnonzero(~index.inhabited).tolist()}
         self.pools = self.pool_tracker.step(
-            index.nodes, load, at, declared=self.declared, hold=hold, muted=empty
+            index.nodes, load, at, declared=self.declared, hold=suspects, muted=empty
         )
 
     def _arrange(self) -> tuple[Layout, Pools]:
@@ -303,11 +305,11 @@ class Pipeline:
             self.shifts.shift.carry_to(self.layout.row_key)
         return self.layout, self.pools
 
-    def _learn(self, z: FloatArray, deviating: BoolArray, at: float, dt: float) -> None:
+    def _learn(self, z: FloatArray, deviating: BoolArray, suspects: BoolArray, at: float, dt: float) -> None:
         """Learn habits, but nothing from nodes under suspicion and nothing from young deviations."""
         index = self.interner
         standing = deviating & (at - self.memory.clock.since > STANDING_S)
-        skip = (deviating & ~standing) | self._under_suspicion().take(index.cell_node)
+        skip = (deviating & ~standing) | suspects.take(index.cell_node)
         self.memory.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
 
     def _step_direct(self, layout: Layout, cells: CellValues, at: float, dt: float) -> FloatArray:
@@ -350,11 +352,10 @@ class Pipeline:
         )
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
         fresh_suspects = decided & ~np.array([self._is_suspect(name) for name in index.nodes], dtype=bool)
-        guarded = blast_guard(decided, fresh_suspects, ev.scores, ev.pools.pool_of, p)
-        for nodes in guarded.values():
-            self._held.update((index.nodes[n], ev.at + GUARD_HOLD_S) for n in nodes.tolist())
-        held = np.array([self._held.get(name, 0.0) >= ev.at for name in index.nodes], dtype=bool)
-        decided &= ~(held & fresh_suspects & (ev.scores.hard < 1.0))
+        guarded, held = self.guard.step(
+            decided, fresh_suspects, ev.scores, ev.pools.pool_of, index.nodes, p, ev.at
+        )
+        decided &= ~held
         teller = Teller(index, self.memory.clock, self.memory.direct, self.window, self.n_window)
         gone = ev.absence.silent & forgotten
         if judge:
@@ -380,7 +381,7 @@ class Pipeline:
             n_cells=index.n_cells,
             n_groups=len(ev.layout.blocks),
         )
-        self.concluded = Concluded(ev, outcome, decided, guarded, known)
+        self.concluded = Concluded(ev, outcome, decided, guarded, held, known)
         return outcome
 
     def _is_suspect(self, name: str) -> bool:

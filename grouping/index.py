@@ -185,6 +185,26 @@ class SeriesIndex:
             self._inhabited = (self.version, counts > 0)
         return self._inhabited[1]
 
+    def mean_by_node(self, cells: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the mean on each node over those of some cells that have a value; NaN for none.
+
+        Parameters
+        ----------
+        cells : ndarray of int
+            Numbers of cells.
+        values : ndarray of shape (n_cells,)
+            NaN where unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes,)
+        """
+        known = cells[np.isfinite(values[cells])]
+        n_nodes = len(self.nodes)
+        count = np.bincount(self.cell_node[known], minlength=n_nodes)
+        total = np.bincount(self.cell_node[known], weights=values[known], minlength=n_nodes)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
     def count_by_node(self, cells: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Count the chosen cells of each node, shape (n_nodes,)."""
         return np.bincount(self.cell_node.take(np.flatnonzero(cells)), minlength=len(self.nodes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +138,14 @@ class Layout:
     def any_row_of_cell(self) -> IntArray:
         """Row of each cell, its slot's where it does not meet all its peers, -1 for none."""
         return np.where(self.row_of_cell >= 0, self.row_of_cell, self.slot_row_of_cell)
+
+    @cached_property
+    def cells_of_any_row(self) -> list[IntArray]:
+        """Cells of each row by `any_row_of_cell`, ascending."""
+        rows = self.any_row_of_cell
+        order = np.argsort(rows, kind="stable")
+        starts = np.searchsorted(rows[order], np.arange(len(self.row_key) + 1))
+        return [order[low:high] for low, high in pairwise(starts.tolist())]
 
 
 def _stacked(blocks: Sequence[Block]) -> Stack:

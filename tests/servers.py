@@ -18,6 +18,8 @@ from typing import IO
 from urllib.parse import parse_qs
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
 START_TIMEOUT_S = 30.0
 FOREVER = "100y"
@@ -360,3 +362,19 @@ class ScriptedServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=10)
+
+
+@contextlib.contextmanager
+def listening(application: FastAPI) -> Iterator[str]:
+    """Serve an application on a free port of its own; yield its address."""
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_config=None, lifespan="off"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        thread.join(0.01)
+        assert thread.is_alive()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import uvicorn
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
 
@@ -38,6 +34,7 @@ from detector.service_view import BusyError, Latest, Readiness
 from detector.store import Store
 from grouping.pools import PoolRules
 from tests.builders import STEP, TASKS, Telemetry, gauge, gpu_gauge, smi_labels, tasks
+from tests.servers import listening
 from tests.test_service_serve import FAULTY, Start, start, wait_for, write_recording
 
 __all__ = ["start"]  # a fixture
@@ -580,21 +577,6 @@ def view(tmp_path: Path) -> Iterator[View]:
         store.save(t.run(1), None)
     yield View(store, t)
     store.close()
-
-
-@contextmanager
-def listening(application: FastAPI) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_config=None, lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        assert thread.is_alive()
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 class TestAService:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
@@ -23,6 +19,7 @@ from detector.offenders import Offender, rank
 from detector.outcome import Diagnosis, Incident, Outcome
 from detector.service_view import Latest
 from detector.store import Store
+from tests.servers import listening
 from tests.test_api import FakeView
 from tests.test_store import incident
 
@@ -84,21 +81,6 @@ def view(tmp_path: Path) -> Iterator[FakeView]:
     store.save(Outcome(NOW, incidents=tuple(HISTORY)))
     yield FakeView(store, Latest(Outcome(NOW)))
     store.close()
-
-
-@contextmanager
-def listening(application: FastAPI) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_config=None, lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        assert thread.is_alive()
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from detector.core.judge import NodeScores, blast_guard
+from detector.core.guard import GUARD_HOLD_S, Guard, blast_guard
+from detector.core.judge import NodeScores
 from detector.core.parameters import Parameters
 from detector.outcome import Status, Verdict
 from tests.builders import Telemetry, gauge, gpu_gauge, gpu_labels, node_labels, suspects
@@ -149,3 +150,19 @@ def test_four_nodes_at_once_are_one_event_and_three_are_three_suspects():
         decided = np.arange(60) < n
         assert bool(blast_guard(decided, everybody, scores, pool, Parameters())) is guarded
         assert not blast_guard(decided, nobody, scores, pool, Parameters()), "known suspects stay suspects"
+
+
+def test_who_was_part_of_such_an_event_is_held_back_for_ten_minutes():
+    zero, pool, names = np.zeros(60), np.zeros(60, dtype=np.int32), [f"n{k}" for k in range(60)]
+    scores = NodeScores(zero, zero, zero, zero, zero)
+    guard = Guard()
+
+    def held(n, at, scores=scores):
+        decided = np.arange(60) < n
+        return guard.step(decided, decided, scores, pool, names, Parameters(), at)[1].sum()
+
+    assert held(4, 1000.0) == 4
+    assert held(2, 1000.0 + GUARD_HOLD_S) == 2, "the rest of the event"
+    assert held(2, 1001.0 + GUARD_HOLD_S) == 0
+    assert held(4, 3000.0) == 4
+    assert held(2, 3030.0, NodeScores(zero, zero, zero + 1.0, zero, zero)) == 0, "direct signals are named"

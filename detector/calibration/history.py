@@ -129,7 +129,7 @@ def calibrate(
     advance = progress or (lambda _share: None)
     plain = rules.parameters
     seen = _replayed(stretches, rules, None, lambda share: advance(0.5 * share))
-    full_s = max(plain.continuity_s, plain.continuity_samples * max(one.step_s for one in stretches))
+    full_s = replace(plain, step_s=max(one.step_s for one in stretches)).full_s
     odd: list[list[Span]] = [[] for _ in seen] if trusted else odd_spans(seen, full_s)
     healthy = left_healthy(seen, odd)
     size = n_nodes or max(1, *(one.n_nodes for one in seen))

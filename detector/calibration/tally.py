@@ -18,7 +18,7 @@ from detector.calibration.levels import (
 )
 from detector.core.conclusion import Evaluation
 from detector.core.fusion import one_sided
-from detector.core.judge import LONGER_LIMIT, PER_DOUBLING
+from detector.core.judge import longer_weight
 from detector.core.shift import SEEN_SHARE
 from detector.core.thresholds import SignalKey
 from detector.pipeline import Pipeline
@@ -277,8 +277,7 @@ class Tally:
     def _longer(self, at: float) -> FloatArray:
         """Return what shifts weigh more for having lasted, as `judge.shifted_cells` has it."""
         full_s, since = self._pipeline.full_s, self._pipeline.shifts.shift.since
-        lasted = np.maximum(at - np.nan_to_num(since, nan=at), full_s)
-        return np.minimum(1.0 + PER_DOUBLING * np.log2(lasted / full_s), LONGER_LIMIT)
+        return longer_weight(at - np.nan_to_num(since, nan=at), full_s)
 
     def _grow(self) -> None:
         index, start = self._pipeline.interner, len(self._group_of_cell)

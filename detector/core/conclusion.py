@@ -52,6 +52,8 @@ class Concluded:
         Nodes named now.
     guarded
         Pools and their nodes that are not named because too many would be.
+    held : ndarray of shape (n_nodes,), bool
+        Nodes that would be named anew, but for that or because it was so a moment ago.
     known : ndarray of shape (n_nodes,), bool
         Nodes with data to judge them by.
     """
@@ -60,6 +62,7 @@ class Concluded:
     outcome: Outcome
     decided: BoolArray
     guarded: Mapping[int, NDArray[np.int64]]
+    held: BoolArray
     known: BoolArray
 
 

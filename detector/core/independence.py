@@ -7,7 +7,6 @@ each is off its habit in both.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -55,14 +54,11 @@ def independent(active: ActiveCells, left: FloatArray, index: SeriesIndex, layou
     strong = np.bincount(active.node, weights=active.score, minlength=len(index.nodes)) >= CANDIDATE
     own = np.ones(len(active.cell))
     vectors: dict[int, FloatArray] = {}
-    members: list[IntArray] = []
-    rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
+    rows = layout.any_row_of_cell
 
     def by_node(row: int) -> FloatArray:
-        if not members:  # sorted once, and only when anything is compared
-            members.extend(_members(rows, len(layout.row_key)))
         if row not in vectors:
-            vectors[row] = _by_node(members[row], left, index)
+            vectors[row] = index.mean_by_node(layout.cells_of_any_row[row], left)
         return vectors[row]
 
     for node in np.flatnonzero(strong).tolist():
@@ -96,22 +92,6 @@ def _correlation(
     x, y = _near(a[both]), _near(b[both])
     width = float(np.std(x) * np.std(y))
     return 0.0 if width <= 0 else float(abs(np.mean(x * y) - np.mean(x) * np.mean(y)) / width)
-
-
-def _members(rows: NDArray[np.integer], n_rows: int) -> list[IntArray]:
-    """Return the cells of each row, ascending."""
-    order = np.argsort(rows, kind="stable")
-    starts = np.searchsorted(rows[order], np.arange(n_rows + 1))
-    return [order[low:high] for low, high in itertools.pairwise(starts.tolist())]
-
-
-def _by_node(members: IntArray, left: FloatArray, index: SeriesIndex) -> FloatArray:
-    """Return the mean of a row's cells on each node, NaN for none."""
-    cells = members[np.isfinite(left[members])]
-    n = len(index.nodes)
-    count = np.bincount(index.cell_node[cells], minlength=n)
-    total = np.bincount(index.cell_node[cells], weights=left[cells], minlength=n)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _near(values: FloatArray) -> FloatArray:

@@ -32,13 +32,6 @@ POINTS_THE_SAME_WAY = 0.5
 PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
 """A change of habit weighs this share more with each doubling of its time, up to a limit."""
 
-GUARD_NODES, GUARD_SHARE = 4, 0.02
-"""So many nodes of a pool, and this share of it, are never named at once by comparison alone: machines fail
-one by one, and what befalls several at once is a switch, a rack, a mount or a second job."""
-
-GUARD_HOLD_S = 600.0
-"""Nodes that were not named because too many would be are not named by comparison alone for this long."""
-
 SIMILARITY_GATE = 2.0
 """A member whose distance to its peers over the window is less than this times the usual does not count."""
 
@@ -140,6 +133,12 @@ def active_cells(
     return found, common
 
 
+def longer_weight(lasted_s: FloatArray, full_s: float) -> FloatArray:
+    """Return what a change of habit weighs more for having lasted, from 1 to `LONGER_LIMIT`."""
+    doublings = np.log2(np.maximum(lasted_s, full_s) / full_s)
+    return np.asarray(np.minimum(1.0 + PER_DOUBLING * doublings, LONGER_LIMIT))
+
+
 def shifted_cells(
     shift: FloatArray,
     since: FloatArray,
@@ -171,8 +170,7 @@ def shifted_cells(
     """
     cell, common = _not_common(np.flatnonzero(over & (weights.weight > 0)), over, index, layout, parameters)
     every = np.ones(len(cell), dtype=bool)
-    lasted = np.maximum(at - np.nan_to_num(since[cell], nan=at), full_s)
-    longer = np.minimum(1.0 + PER_DOUBLING * np.log2(lasted / full_s), LONGER_LIMIT)
+    longer = longer_weight(at - np.nan_to_num(since[cell], nan=at), full_s)
     found = ActiveCells(
         cell=cell,
         node=index.cell_node[cell].astype(np.int64),
@@ -193,7 +191,7 @@ def _not_common(
     cell: IntArray, deviating: BoolArray, index: SeriesIndex, layout: Layout, parameters: Parameters
 ) -> tuple[IntArray, Common]:
     """Leave out cells of groups in which so many nodes deviate that nobody is to blame."""
-    rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
+    rows = layout.any_row_of_cell
     nodes = index.cell_node.astype(np.int64)
     common = common_rows(
         cell[deviating[cell]],
@@ -319,34 +317,3 @@ def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> B
     lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)
     at_once = (scores.hard >= 1.0) | (scores.own >= 1.0)
     return np.asarray(at_once | lasted | ((scores.shifted >= 1.0) & (clock.dwell_s > dt)))
-
-
-def blast_guard(
-    decided: BoolArray,
-    fresh: BoolArray,
-    scores: NodeScores,
-    pool_of: NDArray[np.int32],
-    parameters: Parameters,
-) -> dict[int, IntArray]:
-    """Find pools in which so many nodes would be named by peer evidence that it is one event.
-
-    Parameters
-    ----------
-    decided, fresh : ndarray of shape (n_nodes,), bool
-        Nodes that are named now, and those of them that were not before.
-
-    Returns
-    -------
-    dict
-        Pool to the nodes that are not named. Nodes with deciding direct signals or absences are.
-    """
-    guarded: dict[int, IntArray] = {}
-    soft = decided & (scores.hard < 1.0) & (pool_of >= 0)
-    for pool in np.unique(pool_of[soft]).tolist():
-        nodes = np.flatnonzero(soft & (pool_of == pool))
-        size = int((pool_of == pool).sum())
-        many = max(parameters.group_event_min_nodes, parameters.group_event_share * size)
-        at_once = int(fresh[nodes].sum())
-        if len(nodes) >= many or at_once >= max(GUARD_NODES, GUARD_SHARE * size):
-            guarded[int(pool)] = nodes
-    return guarded

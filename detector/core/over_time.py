@@ -68,7 +68,7 @@ def scores_over_time(
             memory, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), 1.0
         )
     node = memory.index.cell_node.astype(np.int64)
-    rows = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
+    rows = layout.any_row_of_cell
     safe = np.maximum(rows, 0)
     plain = (values - stats.median[safe]) / stats.plain[safe]
     plain[(rows < 0) | (memory.weights.weight == 0)] = np.nan

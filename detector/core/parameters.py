@@ -55,3 +55,8 @@ class Parameters:
     direct_hold_s: float = 1800.0
     habit_s: float = 7200.0
     layers: tuple[str, ...] = LAYERS
+
+    @property
+    def full_s(self) -> float:
+        """How long peer evidence must last, seconds: the continuity, or that many samples if it is longer."""
+        return max(self.continuity_s, self.continuity_samples * self.step_s)

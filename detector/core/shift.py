@@ -300,8 +300,7 @@ class Shift:
         ndarray of shape (n_cells,)
             Signed, in scales; NaN where unknown.
         """
-        row_of = np.where(layout.row_of_cell >= 0, layout.row_of_cell, layout.slot_row_of_cell)
-        row_of = row_of.astype(np.int64)
+        row_of = layout.any_row_of_cell
         if fresh_start.any():
             self._start_anew(fresh_start)
         if len(stats.median):

@@ -27,14 +27,16 @@ class ShiftLayer:
     ----------
     shift
         Habitual differences, kept by the pipeline's memory.
+    twins
+        Pairs of the pipeline, which has settled this evaluation's deviations with them.
     n_window
         Samples that a shift must last for.
     """
 
-    def __init__(self, shift: Shift, n_window: int) -> None:
+    def __init__(self, shift: Shift, twins: Twins, n_window: int) -> None:
         self.shift = shift
+        self._twins = twins
         self._n_window = n_window
-        self._twins = Twins()
 
     def step(
         self,
@@ -75,12 +77,11 @@ class ShiftLayer:
             values, stats, layout, floors, fresh_start, min_peers=p.min_peers, dt=dt, habit_s=p.habit_s
         )
         counted = one_sided(np.where(voting, found, np.nan), weights.sign)
-        counted = self._twins.settle(index, counted, threshold, at=at, dt=dt)
+        counted = self._twins.undenied(counted, threshold)
         over = shift.mark(counted, threshold, at=at, lasted_s=(self._n_window - 1) * p.step_s)
         shift.learn(suspects[index.cell_node], dt=dt, habit_s=p.habit_s)
-        full_s = max(p.continuity_s, p.continuity_samples * p.step_s)
         return shifted_cells(
-            counted, shift.since, over, weights, index, layout, p, threshold, at=at, full_s=full_s
+            counted, shift.since, over, weights, index, layout, p, threshold, at=at, full_s=p.full_s
         )
 
 

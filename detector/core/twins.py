@@ -76,25 +76,29 @@ class Twins:
             Evaluation time and seconds since the one before.
         """
         self._grow_to(index)
-        paired = np.flatnonzero(self.other >= 0)
-        if not len(paired):
-            return score
-        other = self.other.take(paired)
-        mine, its = np.abs(score.take(paired)), np.abs(score.take(other))
-        least, ordinary = of_chosen(threshold, paired), ORDINARY_SHARE * of_chosen(threshold, other)
-        with np.errstate(invalid="ignore"):
-            denied = paired[np.flatnonzero((mine >= least) & (its < ordinary))]
+        denied, agreed = self._denied(score, threshold)
         if not len(denied) and not self.disputed_s.any():
             return score
-        with np.errstate(invalid="ignore"):
-            agreed = paired[(mine < least) | (its >= ordinary)]
         self.disputed_s[agreed] = 0.0
         self.since[agreed] = np.nan
         self.since[denied] = np.where(np.isnan(self.since[denied]), at, self.since[denied])
         self.disputed_s[denied] += dt
-        settled = score.copy()
-        settled[denied] = np.nan
-        return settled
+        return _unknown(score, denied)
+
+    def undenied(self, score: FloatArray, threshold: float | FloatArray) -> FloatArray:
+        """Return further scores of the cells last settled, those unknown that a twin denies."""
+        return _unknown(score, self._denied(score, threshold)[0])
+
+    def _denied(self, score: FloatArray, threshold: float | FloatArray) -> tuple[IntArray, IntArray]:
+        """Return cells whose deviation the twin denies, and those that have no dispute."""
+        paired = np.flatnonzero(self.other >= 0)
+        other = self.other.take(paired)
+        mine, its = np.abs(score.take(paired)), np.abs(score.take(other))
+        least, ordinary = of_chosen(threshold, paired), ORDINARY_SHARE * of_chosen(threshold, other)
+        with np.errstate(invalid="ignore"):
+            denied = paired[(mine >= least) & (its < ordinary)]
+            agreed = paired[(mine < least) | (its >= ordinary)]
+        return denied, agreed
 
     def findings(self, index: SeriesIndex, lasting_s: float) -> list[DataQuality]:
         """Tell of disputes that have lasted, one for each metric and part."""
@@ -109,3 +113,11 @@ class Twins:
                 )
             )
         return found
+
+
+def _unknown(score: FloatArray, cells: IntArray) -> FloatArray:
+    if not len(cells):
+        return score
+    settled = score.copy()
+    settled[cells] = np.nan
+    return settled
