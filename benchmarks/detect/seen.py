@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 
 from benchmarks.detect.cache import SIMULATION, Cache, digest, sources
 from benchmarks.detect.incidents import CaseSpec, recording_of
@@ -19,10 +20,15 @@ from detector.outcome import Outcome, Status, Verdict
 from detector.pipeline import Pipeline
 from detector.replay import play
 from detector.source.incident_file import Recording
-from grouping.catalog import load_catalog
+from grouping.catalog import Catalog, load_catalog
 
 ODDNODE = "Oddnode"
 RULES = Rules()
+
+
+@lru_cache(maxsize=1)
+def _catalog() -> Catalog:
+    return load_catalog()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Variant:
 
     def pipeline(self, step_s: float) -> Pipeline:
         """Return a fresh pipeline."""
-        return Pipeline(load_catalog(), replace(self.parameters, step_s=step_s))
+        return Pipeline(_catalog(), replace(self.parameters, step_s=step_s))
 
 
 NEVER_S = 1e9

@@ -7,8 +7,6 @@ each is off its habit in both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +25,9 @@ NEAR = 3.0
 
 CANDIDATE = 1.2
 """Nodes whose cells sum to less than this many thresholds are left as they are."""
+
+TINY = 1e-9
+"""Signals that vary less than this, in squared MADs of both, say nothing of each other."""
 
 MOST = 12
 """A node's signals are compared with at most this many stronger ones."""
@@ -63,38 +64,62 @@ def independent(active: ActiveCells, left: FloatArray, index: SeriesIndex, layou
 
     for node in np.flatnonzero(strong).tolist():
         mine = np.flatnonzero(active.node == node)
-        kept: list[int] = []
-        share: dict[int, float] = {}
-        for k in mine[np.argsort(-active.score[mine], kind="stable")].tolist():
-            signal, row = int(active.signal[k]), int(rows[active.cell[k]])
-            if signal not in share:
-                alike = (_correlation(row, other, node, by_node) for other in kept)
-                share[signal] = 1.0 - max(alike, default=0.0) ** 2
-                if row >= 0 and len(kept) < MOST:
-                    kept.append(row)
-            own[k] = share[signal]
+        mine = mine[np.argsort(-active.score[mine], kind="stable")]
+        _, first, which = np.unique(active.signal[mine], return_index=True, return_inverse=True)
+        order = np.argsort(first)  # signals by their strongest cell
+        row = rows[active.cell[mine[first[order]]]]
+        placed = np.flatnonzero(row >= 0)
+        if not len(placed):
+            continue
+        values = np.stack([by_node(r) for r in row[placed].tolist()])
+        values[:, node] = np.nan
+        share = np.ones(len(order))
+        share[order[placed]] = _own_shares(values, row[placed])
+        own[mine] = share[which]
     return active.with_own(own)
 
 
-def _correlation(
-    one: int,
-    other: int,
-    node: int,
-    by_node: Callable[[int], FloatArray],
-) -> float:
-    if one < 0 or one == other:
-        return float(one == other)
-    a, b = by_node(one), by_node(other)
-    both = np.isfinite(a) & np.isfinite(b)
-    both[node] = False
-    if both.sum() < MIN_NODES:
-        return 0.0
-    x, y = _near(a[both]), _near(b[both])
-    width = float(np.std(x) * np.std(y))
-    return 0.0 if width <= 0 else float(abs(np.mean(x * y) - np.mean(x) * np.mean(y)) / width)
+def _own_shares(values: FloatArray, row: IntArray) -> FloatArray:
+    """Return the share of each signal that none of the stronger ones tells.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_signals, n_nodes)
+        Strongest signal first, NaN where unknown.
+    row : ndarray of shape (n_signals,)
+        Group of each; those of one group tell the same.
+
+    Returns
+    -------
+    ndarray of shape (n_signals,)
+    """
+    near = _near(values)
+    known = np.isfinite(near)
+    has, x = known.astype(np.float64), np.where(known, near, 0.0)
+    stronger, weight = x[:MOST].T, has[:MOST].T
+    n = has @ weight
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean, other = (x @ weight) / n, (has @ stronger) / n
+        width = ((x * x) @ weight / n - mean**2) * (has @ (stronger * stronger) / n - other**2)
+        alike = (x @ stronger / n - mean * other) ** 2 / width
+    alike = np.where((n >= MIN_NODES) & (width > TINY) & np.isfinite(alike), np.minimum(alike, 1.0), 0.0)
+    alike[row[:, None] == row[None, :MOST]] = 1.0
+    k, later = np.arange(len(row)), np.arange(alike.shape[1])
+    return np.asarray(1.0 - np.where(later[None, :] < k[:, None], alike, 0.0).max(axis=1, initial=0.0))
 
 
 def _near(values: FloatArray) -> FloatArray:
-    middle = float(np.median(values))
-    mad = float(np.median(np.abs(values - middle)))
-    return np.clip(values - middle, -NEAR * mad, NEAR * mad)
+    """Return each row less its median and brought near to it, in MADs of the row; NaN stays."""
+    ordered = np.sort(values, axis=1)
+    middle = _middle(ordered)
+    off = values - middle
+    mad = _middle(np.sort(np.abs(off), axis=1))
+    return np.asarray(np.clip(off / np.where(mad > 0, mad, np.nan), -NEAR, NEAR))
+
+
+def _middle(ordered: FloatArray) -> FloatArray:
+    """Return the median of each sorted row as a column, NaN of a row without numbers."""
+    n = np.count_nonzero(np.isfinite(ordered), axis=1)
+    low, high = np.maximum((n - 1) // 2, 0), np.minimum(n // 2, ordered.shape[1] - 1)
+    k = np.arange(len(ordered))
+    return np.asarray((ordered[k, low] + ordered[k, high])[:, None] / 2.0)
