@@ -34,6 +34,7 @@ from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
 from detector.core.shift import Shift
 from detector.core.shift_layer import ShiftLayer, together
+from detector.core.simultaneous import one_by_one
 from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
 from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
@@ -195,6 +196,9 @@ class Pipeline:
         )
         active = active.and_also(shifted.when("habit" in p.layers))
         common = together(common, shared)
+        if "one by one" in p.layers:
+            active, shared = one_by_one(active, index, layout, at=at, dt=dt, full_s=self.full_s)
+            common = together(common, shared)
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
         own = own * ("standing" in p.layers)

@@ -61,6 +61,7 @@ WORDS = {
     "trend": "trend",
     "standing": "what stands from the start",
     "independence": "one cause counts once",
+    "one by one": "nodes fail one by one",
 }
 """Layers of evidence in the words of the tables."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LAYERS = ("direct", "absence", "peer", "habit", "trend", "standing", "independence")
-"""Layers of evidence, and the mechanism by which one cause counts once; see `Parameters.layers`."""
+LAYERS = ("direct", "absence", "peer", "habit", "trend", "standing", "independence", "one by one")
+"""Layers of evidence, and the mechanisms by which one cause counts once and what befalls several nodes at one
+moment not at all; see `Parameters.layers`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,106 @@
+"""Machines fail one by one: what begins in several nodes at one moment has a cause outside of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.core.judge import ActiveCells, Common
+from grouping.index import SeriesIndex
+from grouping.layout import Layout
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+TOGETHER_NODES, TOGETHER_SHARE = 3, 0.02
+"""So many nodes of a group, and this share of it, in which one signal leaves the peers to the same side at
+once are not to blame: two can fail together, more are a mount, a switch, a rack, or another job."""
+
+TOGETHER_STEPS = 2.0
+"""Deviations that begin within this many steps begin together."""
+
+
+TOLD_SHARE = 0.5
+"""Such deviations are told as a group event once they have lasted for this share of the continuity."""
+
+
+def one_by_one(
+    active: ActiveCells, index: SeriesIndex, layout: Layout, *, at: float, dt: float, full_s: float
+) -> tuple[ActiveCells, Common]:
+    """Leave out what began in several nodes at one moment.
+
+    Parameters
+    ----------
+    active
+        Cells that count against their node.
+    index, layout
+        Cells and groups.
+    at, dt, full_s
+        Evaluation time, seconds since the one before, and the continuity.
+
+    Returns
+    -------
+    active
+        What is left.
+    common
+        What was left out and has lasted.
+    """
+    row = layout.any_row_of_cell[active.cell]
+    side = np.sign(active.strength)
+    shared = began_together(row, active.node, side, active.since, layout.row_nodes, TOGETHER_STEPS * dt)
+    events: dict[int, tuple[set[int], Counter[str]]] = {}
+    told = shared & active.now & (at - active.since >= TOLD_SHARE * full_s)
+    for k in np.flatnonzero(told).tolist():
+        nodes, metrics = events.setdefault(int(layout.row_pool[row[k]]), (set(), Counter()))
+        nodes.add(int(active.node[k]))
+        metrics[index.signals[active.signal[k]].spec.name] += 1
+    return active.only(~shared), Common(events)
+
+
+def began_together(
+    row: IntArray, node: IntArray, side: FloatArray, since: FloatArray, row_nodes: IntArray, within_s: float
+) -> BoolArray:
+    """Say which deviations began in so many nodes of their row at once that nobody is to blame.
+
+    Parameters
+    ----------
+    row, node : ndarray of shape (n_active,)
+        Row (-1 for none) and node of each deviating cell.
+    side, since : ndarray of shape (n_active,)
+        Sign of the deviation, and when it began; NaN is never together with anything.
+    row_nodes : ndarray of shape (n_rows,)
+        Nodes in each row.
+    within_s
+        Seconds.
+
+    Returns
+    -------
+    ndarray of shape (n_active,), bool
+    """
+    found = np.zeros(len(row), dtype=bool)
+    placed = np.flatnonzero((row >= 0) & np.isfinite(since))
+    if len(placed) < TOGETHER_NODES:
+        return found
+    key = 2 * row[placed] + (side[placed] > 0)
+    began = since[placed]
+    order = np.lexsort((began, node[placed], key))
+    again = (np.diff(key[order]) == 0) & (np.diff(node[placed][order]) == 0)
+    first = order[np.r_[True, ~again]]  # of each node in a row, its earliest cell
+    first = first[np.lexsort((began[first], key[first]))]
+    low = _position(key[first], began[first], key, began - within_s, "left")
+    high = _position(key[first], began[first], key, began + within_s, "right")
+    least = np.maximum(TOGETHER_NODES, TOGETHER_SHARE * row_nodes[row[placed]])
+    found[placed] = (high - low) >= least
+    return found
+
+
+def _position(keys: IntArray, times: FloatArray, key: IntArray, time: FloatArray, side: str) -> IntArray:
+    """Return where (key, time) belongs among pairs sorted by key, then time."""
+    every = np.concatenate((times, time))
+    rank = np.unique(every, return_inverse=True)[1]
+    width = int(rank.max()) + 1
+    known, asked = keys * width + rank[: len(times)], key * width + rank[len(times) :]
+    return np.searchsorted(known, asked, side="left" if side == "left" else "right")
