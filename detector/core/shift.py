@@ -62,6 +62,10 @@ STILL_SHARE = 0.5
 HELD_SHARE = 0.6
 """Share of that down to which a shift is the same one as before."""
 
+OVER_SHARE, SECOND, PLAIN = 0.5, 1.25, 5.0
+"""A burst of which less than this share is left is over; the second farthest of ten values of plain noise is
+this many standard deviations off; that is at most so many scales of windows, and what is more is bursts."""
+
 
 @cache
 def network(size: int) -> tuple[tuple[int, int], ...]:
@@ -138,7 +142,14 @@ class Level:
         self._values[:, cells] = np.nan
 
     def score(
-        self, layout: Layout, row_of: IntArray, floors: Floors, *, min_peers: int, dt: float
+        self,
+        layout: Layout,
+        row_of: IntArray,
+        floors: Floors,
+        bursts: FloatArray,
+        *,
+        min_peers: int,
+        dt: float,
     ) -> FloatArray:
         """Return the shift of each cell, in scales.
 
@@ -146,6 +157,8 @@ class Level:
         ----------
         layout, row_of, floors
             Groups, the group of each cell (-1 for none) and the smallest scale of each group.
+        bursts : ndarray of shape (n_cells,)
+            How far the member's bursts usually go, a smallest scale of each cell.
         min_peers
             Smaller groups are not judged.
         dt
@@ -167,7 +180,8 @@ class Level:
         centre = np.where(row_of >= 0, found.median[row], np.nan) if len(found.median) else np.nan * middle
         scale = found.scale[row] if len(found.scale) else np.nan * middle
         self.middle = middle - centre
-        self.scale = np.fmax(scale, ABS_TO_SIGMA * self.spread)
+        usual = np.fmax(scale, ABS_TO_SIGMA * self.spread)
+        self.scale = np.fmax(usual, bursts / SECOND - PLAIN * usual)
         with np.errstate(invalid="ignore"):
             up, down = above - centre, below - centre
             self.shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
@@ -185,6 +199,15 @@ class Level:
         for i, j in network(self.size):
             rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
         return np.array(rows), self.size - missing.sum(axis=0)
+
+    def learn_bursts(self, bursts: FloatArray, skip: BoolArray, *, dt: float, habit_s: float) -> None:
+        """Learn in place how far bursts of each member go that are over; what goes on is not learnt."""
+        farthest = np.fmax(self.second_above, -self.second_below)
+        with np.errstate(invalid="ignore"):
+            over = np.abs(self._values[self._at - 1]) <= OVER_SHARE * farthest
+        cells = np.flatnonzero(over & np.isfinite(farthest) & ~skip)
+        rate = np.maximum(1.0 / (self.n_spread[cells] + self.size), min(1.0 / HABIT_SAMPLES, dt / habit_s))
+        bursts[cells] += rate * (farthest[cells] - bursts[cells])
 
     def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
         """Learn how far the member's own windows usually lie from its habit."""
@@ -214,11 +237,14 @@ class Shift:
         Newest shift in scales, NaN where unknown.
     since : ndarray of shape (n_cells,)
         Epoch seconds at which the present shift began, NaN for none.
+    bursts : ndarray of shape (n_cells,)
+        How far bursts of the member usually go, in the metric's unit. Who writes the checkpoints of a job
+        differs again and again: that he does so longer or more often is no change of habit.
     """
 
     def __init__(self, n_window: int) -> None:
         self.offset, self.n_seen = np.zeros(0), np.zeros(0)
-        self.score, self.since = np.zeros(0), np.zeros(0)
+        self.score, self.since, self.bursts = np.zeros(0), np.zeros(0), np.zeros(0)
         self.short = Level(n_window + SPARE_SAMPLES, n_window)
         self.long = Level(LONG_BLOCKS, LONG_NEEDED)
         self._block = max(1, n_window // 2)
@@ -233,7 +259,7 @@ class Shift:
         """Make room for new cells."""
         if n_cells == len(self.n_seen):
             return
-        for name in ("offset", "n_seen", "_sum", "_count"):
+        for name in ("offset", "n_seen", "bursts", "_sum", "_count"):
             setattr(self, name, grow(getattr(self, name), n_cells, 0.0))
         for name in ("score", "since", "_long_score", "_long_shift"):
             setattr(self, name, grow(getattr(self, name), n_cells, np.nan))
@@ -264,6 +290,7 @@ class Shift:
         return {
             "offset": self.offset,
             "n_seen": self.n_seen,
+            "bursts": self.bursts,
             "short_spread": self.short.spread,
             "short_n": self.short.n_spread,
             "long_spread": self.long.spread,
@@ -314,7 +341,7 @@ class Shift:
         moved = self._moved(stats.median, dt, habit_s)
         small = Floors(FLOOR_SHARE * size + PHASE_SHARE * moved, np.zeros_like(size))
         self.short.push(left)
-        short = self.short.score(layout, row_of, small, min_peers=min_peers, dt=dt)
+        short = self.short.score(layout, row_of, small, self.bursts, min_peers=min_peers, dt=dt)
         known = np.isfinite(left)
         self._sum[known] += left[known]
         self._count += known
@@ -322,7 +349,9 @@ class Shift:
         if self._in_block == self._block:
             self.long.push(self._block_means())
             dt_block = self._block * dt
-            self._long_score = self.long.score(layout, row_of, small, min_peers=min_peers, dt=dt_block)
+            self._long_score = self.long.score(
+                layout, row_of, small, self.bursts, min_peers=min_peers, dt=dt_block
+            )
             self._long_shift = self.long.shift
         long = np.where(self._still_there(), self._long_score, np.nan)
         score = np.where(np.abs(np.nan_to_num(long)) > np.abs(np.nan_to_num(short)), long, short)
@@ -355,7 +384,7 @@ class Shift:
         return np.asarray(far & np.isfinite(size))
 
     def _start_anew(self, cells: BoolArray) -> None:
-        self.n_seen[cells] = 0.0
+        self.n_seen[cells] = self.bursts[cells] = 0.0
         self._sum[cells] = self._count[cells] = 0.0
         self._long_score[cells] = np.nan
         self.short.forget(cells)
@@ -418,6 +447,7 @@ class Shift:
         residual = self._difference[old] - self.offset[old]
         limit = CLIP * np.nan_to_num(self.short.scale[old], nan=np.inf)
         self.offset[old] += rate * np.clip(residual, -limit, limit)
+        self.short.learn_bursts(self.bursts, skip, dt=dt, habit_s=habit_s)
         self.short.learn(skip, dt=dt, habit_s=habit_s)
         if self._in_block == 0:
             self.long.learn(skip, dt=self._block * dt, habit_s=habit_s)
