@@ -95,6 +95,29 @@ def test_a_deviation_that_comes_and_goes_is_seen():
     assert found[40:, 0].max() > 5
 
 
+def checkpoints_then(later, *, writer, ticks=120, quiet=400):
+    """Return the scores of member 0, which writes checkpoints from the start when it is a `writer`."""
+    rng = np.random.default_rng(8)
+    row, found = Row(), []
+    for k in range(quiet + ticks):
+        values = 100.0 + 0.3 * rng.normal(size=N)
+        values[0] += 500.0 if writer and k < quiet and k % 12 < 2 else 0.0
+        values[0] += later(k - quiet) if k >= quiet else 0.0
+        score = row.tick(values)
+        found.append(score[0])
+    return np.array(found[quiet:])
+
+
+def test_longer_and_more_frequent_bursts_of_who_bursts_anyway_are_no_change_of_habit():
+    for later in (lambda k: 500.0 if k % 24 < 10 else 0.0, lambda k: 500.0 if k % 4 < 2 else 0.0):
+        assert checkpoints_then(later, writer=True).max() < 6
+        assert checkpoints_then(later, writer=False).max() > 100
+
+
+def test_a_fault_that_stays_is_seen_of_who_bursts_too():
+    assert checkpoints_then(lambda k: 3000.0, writer=True)[WINDOW + 1 : 40].max() > 5
+
+
 def test_a_move_of_all_is_nobodys_shift():
     found = run(lambda k: 0.0, 30, common=lambda k: 60.0 if k >= 5 else 0.0)
     assert np.nanmax(np.abs(found)) < 5

@@ -64,7 +64,7 @@ HELD_SHARE = 0.6
 
 OVER_SHARE, SECOND, PLAIN = 0.5, 1.25, 5.0
 """A burst of which less than this share is left is over; the second farthest of ten values of plain noise is
-this many standard deviations off; that is at most so many scales of windows, and what is more is bursts."""
+this many standard deviations off; that is at most so many scales of windows, and what is farther off is bursts."""
 
 
 @cache
@@ -181,7 +181,7 @@ class Level:
         scale = found.scale[row] if len(found.scale) else np.nan * middle
         self.middle = middle - centre
         usual = np.fmax(scale, ABS_TO_SIGMA * self.spread)
-        self.scale = np.fmax(usual, bursts / SECOND - PLAIN * usual)
+        self.scale = np.where(bursts > SECOND * PLAIN * usual, bursts / SECOND, usual)
         with np.errstate(invalid="ignore"):
             up, down = above - centre, below - centre
             self.shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
