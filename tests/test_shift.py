@@ -111,7 +111,7 @@ def checkpoints_then(later, *, writer, ticks=120, quiet=400):
 def test_longer_and_more_frequent_bursts_of_who_bursts_anyway_are_no_change_of_habit():
     for later in (lambda k: 500.0 if k % 24 < 10 else 0.0, lambda k: 500.0 if k % 4 < 2 else 0.0):
         assert checkpoints_then(later, writer=True).max() < 6
-        assert checkpoints_then(later, writer=False).max() > 100
+        assert checkpoints_then(later, writer=False).max() > 20
 
 
 def test_a_fault_that_stays_is_seen_of_who_bursts_too():

@@ -64,7 +64,7 @@ HELD_SHARE = 0.6
 
 OVER_SHARE, SECOND, PLAIN = 0.5, 1.25, 5.0
 """A burst of which less than this share is left is over; the second farthest of ten values of plain noise is
-this many standard deviations off; that is at most so many scales of windows, and what is farther off is bursts."""
+this many standard deviations off; that is at most so many scales of windows, and farther off are bursts."""
 
 
 @cache
