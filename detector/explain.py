@@ -16,7 +16,7 @@ from detector.core.evidence import labels_of
 from detector.core.fusion import fuse
 from detector.core.guard import GUARD_HOLD_S, guard_limits
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
-from detector.core.judge import POINTS_THE_SAME_WAY, ActiveCells
+from detector.core.judge import BACKED, BACKED_HARD, POINTS_THE_SAME_WAY, ActiveCells
 from detector.diagnosis_text import diagnosis_lines
 from detector.explain_rows import DIGITS, finite
 from detector.explain_signals import peer_signals
@@ -130,7 +130,8 @@ def _pool(pipeline: Pipeline, told: Concluded, node: int) -> PoolPlace:
 def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]:
     """Tell the conditions of `detector.core.judge.decide` one by one."""
     scores, clock = told.evaluation.scores, pipeline.memory.node_clock
-    hard, lasting, shifted = (float(s[node]) for s in (scores.hard, scores.lasting, scores.shifted))
+    hard, instant, own = (float(s[node]) for s in (scores.hard, scores.instant, scores.own))
+    lasting, shifted = float(scores.lasting[node]), float(scores.shifted[node])
     halved = hard >= POINTS_THE_SAME_WAY
     needed = (0.5 if halved else 1.0) * pipeline.full_s
     dwell, dt = float(clock.dwell_s[node]), told.evaluation.dt
@@ -138,6 +139,15 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
         Check(
             "direct signals and absences", round(hard, DIGITS), 1.0, hard >= 1.0, "",
             "name the node at once, without peers",
+        ),
+        Check(
+            f"all evidence at this moment, with direct evidence over {BACKED_HARD:g}",
+            round(instant if hard >= BACKED_HARD else 0.0, DIGITS), BACKED,
+            hard >= BACKED_HARD and instant >= BACKED, "", "name the node at once",
+        ),
+        Check(
+            "measured over a long time", round(own, DIGITS), 1.0, own >= 1.0, "",
+            "signals of systems that the catalog does not know, and what stands from the start: at once",
         ),
         Check(
             "all evidence, by how long it lasted", round(lasting, DIGITS), 1.0, lasting >= 1.0, "",
