@@ -101,7 +101,7 @@ class TestTheNvlinkRecording:
         assert sum(t.lasting for t in found.targets) + found.hard == pytest.approx(found.lasting, abs=1e-3)
         assert sum(t.instant for t in found.targets) + found.hard == pytest.approx(found.instant, abs=1e-3)
         assert found.incident is not None
-        assert found.incident.suspect_at == 1767001560
+        assert found.incident.suspect_at == 1767001500
         assert any("NVLink" in text for text in found.diagnosis)
         memory = next(s for s in found.signals if s.metric == "DCGM_FI_DEV_FB_USED")
         assert (memory.fate, memory.part, memory.n_parts) == (Fate.COUNTS, "8 GPUs", 8)

@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     for split, n in DEFAULT_CASES.items():
         parser.add_argument(f"--{split}", type=int, help=f"cases of the split (default {n})")
     parser.add_argument(
-        "--seed", type=int, default=1, help="0 to 9: other cases from the same ranges (default 1)"
+        "--seed", type=int, default=1, help="0 to 9 (default 1): other cases of the same ranges"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--quick", action="store_true", help="60 train cases, no page")
