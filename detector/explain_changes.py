@@ -86,6 +86,8 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
         case Fate.SHARED:
             n_nodes = int(told.evaluation.layout.row_nodes[found.rows.of_cell[cell]])
             why = f"{n_shared} of {n_nodes} nodes have moved in it: nobody is blamed"
+        case Fate.AT_ONCE:
+            why = "it moved in several nodes at one moment: nobody is blamed"
         case Fate.WARMING_UP if n_habit < WARM_UP_SAMPLES:
             why = f"{n_habit} of {WARM_UP_SAMPLES} samples until its habit is known"
         case Fate.WARMING_UP:
@@ -132,4 +134,6 @@ def _fate(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) -> Fat
         return Fate.BETTER_SIDE
     if found.denied[cell]:
         return Fate.TWIN_DENIES
-    return Fate.SHARED if found.rows.common_to(cell) else Fate.LEFT_OUT
+    if found.rows.common_to(cell):
+        return Fate.SHARED
+    return Fate.AT_ONCE if cell in ev.at_once else Fate.LEFT_OUT

@@ -24,7 +24,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-_LET_OFF = (Fate.SHARED, Fate.SIMILAR, Fate.LEFT_OUT, Fate.TWIN_DENIES)
+_LET_OFF = (Fate.SHARED, Fate.AT_ONCE, Fate.SIMILAR, Fate.LEFT_OUT, Fate.TWIN_DENIES)
 _RANK = {Fate.COUNTS: 0, Fate.MOVED: 0, Fate.FADING: 1, **dict.fromkeys(_LET_OFF, 2)}
 """Signals that count come first, then those that would but for a rule, then the rest."""
 
@@ -136,6 +136,8 @@ def _by_peers(pipeline: Pipeline, told: Concluded, rows: Rows, mine: _Mine, i: i
     if mine.deviates[i] or memory.clock.dwell_s[cell] > 0:
         if rows.common_to(cell):
             return Fate.SHARED
+        if cell in ev.at_once:
+            return Fate.AT_ONCE
         return Fate.SIMILAR if _ratio(pipeline, told, cell) < SIMILARITY_GATE else Fate.LEFT_OUT
     if not np.isfinite(ev.cells.value[cell]):
         return Fate.NO_VALUE
@@ -264,6 +266,8 @@ def _why(s: PeerSignal, last_at: float, at: float, min_peers: int) -> str:
             return f"worth {s.score:.2f}, has lasted {lasted}"
         case Fate.SHARED:
             return f"{s.n_shared} of {s.n_nodes} nodes deviate in it: nobody is blamed"
+        case Fate.AT_ONCE:
+            return "it left the peers in several nodes at one moment: nobody is blamed"
         case Fate.SIMILAR:
             return (
                 f"over the window {s.similarity or 0:.1f} times as far as usual, "

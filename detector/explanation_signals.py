@@ -22,6 +22,7 @@ class Fate(StrEnum):
     BETTER_SIDE = "better side"
     HABIT = "habit"
     SHARED = "shared"
+    AT_ONCE = "began together"
     SIMILAR = "usual distance"
     LEFT_OUT = "left out"
 

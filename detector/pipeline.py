@@ -196,8 +196,9 @@ class Pipeline:
         )
         active = active.and_also(shifted.when("habit" in p.layers))
         common = together(common, shared)
+        at_once = np.zeros(0, dtype=np.int64)
         if "one by one" in p.layers:
-            active, shared = one_by_one(active, index, layout, at=at, dt=dt, full_s=self.full_s)
+            active, shared, at_once = one_by_one(active, index, layout, at=at, dt=dt, full_s=self.full_s)
             common = together(common, shared)
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
@@ -219,7 +220,7 @@ class Pipeline:
         active = active.and_also(behind.when("standing" in p.layers))  # its worth is in `own` already
         self.last_at = at
         arrays = (cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation)
-        ev = Evaluation(at, dt, *arrays, grown)
+        ev = Evaluation(at, dt, *arrays, grown, at_once)
         return self._conclude(ev, batch, judge=judge)
 
     def groups(self) -> list[GroupSummary]:

@@ -244,6 +244,17 @@ class TestWhatBecameOfASignal:
         assert fate_of(found, LOAD) is Fate.FADING
         assert found.instant == 0 < found.lasting
 
+    def test_three_nodes_at_one_moment(self) -> None:
+        t = self.cluster(24)
+        moved = {"gpu003", BAD, "gpu005"}
+        t.add(gauge(t, LOAD, 40, 2, lambda k, n: 200 if n in moved and k >= ONSET else None))
+        t.run(ONSET + 3)
+        assert fate_of(told(t), LOAD) is Fate.AT_ONCE
+        t.run(12)
+        signal = next(s for s in told(t).signals if s.metric == LOAD)
+        assert (signal.fate, signal.change.fate) == (Fate.AT_ONCE, Fate.AT_ONCE)
+        assert "at one moment" in signal.why
+
     def test_a_pool_that_moves_together(self) -> None:
         t = self.cluster()
         moved = {f"gpu{k:03d}" for k in range(1, 6)}

@@ -29,7 +29,7 @@ TOLD_SHARE = 0.5
 
 def one_by_one(
     active: ActiveCells, index: SeriesIndex, layout: Layout, *, at: float, dt: float, full_s: float
-) -> tuple[ActiveCells, Common]:
+) -> tuple[ActiveCells, Common, IntArray]:
     """Leave out what began in several nodes at one moment.
 
     Parameters
@@ -47,6 +47,8 @@ def one_by_one(
         What is left.
     common
         What was left out and has lasted.
+    together : ndarray of shape (n_left_out,)
+        Cells that were left out.
     """
     row = layout.any_row_of_cell[active.cell]
     side = np.sign(active.strength)
@@ -57,7 +59,7 @@ def one_by_one(
         nodes, metrics = events.setdefault(int(layout.row_pool[row[k]]), (set(), Counter()))
         nodes.add(int(active.node[k]))
         metrics[index.signals[active.signal[k]].spec.name] += 1
-    return active.only(~shared), Common(events)
+    return active.only(~shared), Common(events), active.cell[shared]
 
 
 def began_together(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,8 @@ class Evaluation:
     """All arrays of one evaluation, as far as conclusions need them.
 
     `z` is each cell's robust z-score against its peers, `deviation` what is left of it without
-    habit, better side and what a twin denies; both NaN where unknown.
+    habit, better side and what a twin denies; both NaN where unknown. `at_once` are cells left out because
+    several nodes began to deviate in one signal at one moment.
     """
 
     at: float
@@ -64,6 +65,7 @@ class Evaluation:
     z: FloatArray
     deviation: FloatArray
     grown: Grown = NOTHING
+    at_once: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
