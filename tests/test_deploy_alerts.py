@@ -1,0 +1,115 @@
+"""The alert rules: promtool's unit tests, that those can fail, and a runbook for each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from detector.telemetry import Telemetry
+
+ROOT = Path(__file__).resolve().parent.parent
+ALERTS = ROOT / "deploy" / "alerts"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+DELIVERY = {f"oddnode_delivery_{name}" for name in ("sent_total", "failed_total", "queue", "oldest_s")}
+"""Only there with delivery."""
+
+
+def load(path: Path) -> Any:
+    return YAML(typ="safe").load(path)
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    listed = [rule for group in load(ALERTS / "oddnode.rules.yaml")["groups"] for rule in group["rules"]]
+    found = {rule["alert"]: rule for rule in listed}
+    assert len(found) == len(listed) > 8
+    return found
+
+
+NAMES = sorted(rules())
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def unit_tests(folder: Path) -> subprocess.CompletedProcess[str]:
+    return run("promtool", "test", "rules", str(folder / "oddnode.rules.test.yaml"))
+
+
+@pytest.mark.server
+def test_unit_tests_of_the_rules_pass() -> None:
+    done = unit_tests(ALERTS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def changed(folder: Path, name: str, **changes: Any) -> Path:
+    """Copy the rules and their tests with one rule changed."""
+    for path in ALERTS.glob("*.yaml"):
+        shutil.copy(path, folder)
+    document = load(ALERTS / "oddnode.rules.yaml")
+    for group in document["groups"]:
+        for rule in group["rules"]:
+            if rule["alert"] == name:
+                rule |= changes
+    with (folder / "oddnode.rules.yaml").open("w") as file:
+        YAML().dump(document, file)
+    return folder
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rule_that_never_or_always_fires_fails_them(tmp_path: Path, name: str) -> None:
+    expr = rules()[name]["expr"].strip()
+    for number, wrong in enumerate((f"({expr}) and on () vector(0) == 1", "vector(1)")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        done = unit_tests(changed(folder, name, expr=wrong))
+        assert done.returncode != 0, wrong
+        assert f"alertname:{name}" in (done.stdout + done.stderr).replace(" ", ""), done.stdout
+
+
+@pytest.mark.server
+def test_prometheus_and_vmalert_take_them() -> None:
+    file = str(ALERTS / "oddnode.rules.yaml")
+    for command in (("promtool", "check", "rules", file), ("vmalert", f"-rule={file}", "-dryRun")):
+        done = run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rules_use_metrics_that_exist() -> None:
+    own = {
+        metric.name + ("_total" if metric.type == "counter" else "")
+        for metric in Telemetry().registry.collect()
+    }
+    for name, rule in rules().items():
+        used = set(re.findall(r"oddnode_\w+", rule["expr"]))
+        assert used, name
+        assert used <= own | DELIVERY, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_alert_has_a_runbook(name: str) -> None:
+    rule = rules()[name]
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+    path = ROOT / rule["annotations"]["runbook_url"]
+    assert path == RUNBOOKS / f"{name}.md"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# {name}\n")
+    for part in ("**Means**", "**Costs**", "## Ends"):
+        assert part in text
+
+
+def test_no_runbook_is_left_over() -> None:
+    assert sorted(path.stem for path in RUNBOOKS.glob("*.md")) == NAMES
+    table = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| \[(Oddnode\w+)\]\(runbooks/\1\.md\) \| (\w+) \|", table, re.MULTILINE)
+    assert sorted(told) == [(name, rules()[name]["labels"]["severity"]) for name in NAMES]
