@@ -65,10 +65,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         target = _on_disk(source, found["target"])
         if target is None:
             return found[0]
-        if target.is_relative_to(DOCS):
-            uri = target.relative_to(DOCS)
-        else:
-            uri = OUTSIDE / target.relative_to(ROOT)
+        is_page = target.is_relative_to(DOCS)
+        uri = target.relative_to(DOCS) if is_page else OUTSIDE / target.relative_to(ROOT)
         return f"{found['head']}{Path(os.path.relpath(uri, here)).as_posix()}{found['tail'] or ''})"
 
     pieces = FENCE.split(markdown)

@@ -29,7 +29,7 @@ from tests.scripts import script
 ROOT = Path(__file__).resolve().parent.parent
 GRAFANA = ROOT / "deploy" / "grafana"
 FILES = sorted(path.name for path in GRAFANA.glob("*.json"))
-STEP, HISTORY_S, SINCE_ONSET_S = 30.0, 960.0, 360.0
+STEP, HISTORY_S, SINCE_ONSET_S = 15.0, 600.0, 240.0
 FAULTY = "gpu005"
 SHOWN = {
     "$__rate_interval": "2m",
@@ -111,7 +111,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     used = {word for _, _, text, _ in queries() for word in re.findall(r"\w+", text)}
     used &= set(load_catalog().by_name) | {"node_uname_info"}
     config = ClusterConfig(
-        train_nodes=8, spares=0, cpus=2, start=now - HISTORY_S, missed_scrape=0.0, benign_per_node_hour=0.0,
+        train_nodes=8, spares=0, cpus=2, start=now - HISTORY_S, step_s=STEP,
+        missed_scrape=0.0, benign_per_node_hour=0.0,
         metrics=used,
     )  # fmt: skip
     fault = Fault("nvlink_xid", FAULTY, now - SINCE_ONSET_S, now + 86400, "gpu 3")
@@ -119,8 +120,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
         vm = stack.enter_context(servers.victoria_metrics(folder / "vm"))
         Feeder(vm.url, Cluster(config, 1, [fault])).load(config.start, now)
         assert servers.answers(vm.port, "/internal/force_flush")
+        schedule = {"step_s": STEP, "evaluation_delay_s": 5.0, "backfill_s": 720.0}
         seed_store(folder, now - SINCE_ONSET_S - 5 * STEP)
-        service = Serving(folder, {"source": {"url": vm.url}, "schedule": {"backfill_s": 1080.0}})
+        service = Serving(folder, {"source": {"url": vm.url}, "schedule": schedule})
         stack.callback(service.kill)
         service.wait_for("/v1/suspects", lambda body: body["suspects"], "the node is named")
         port = service._listens_on()
@@ -131,8 +133,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
         found = Stores(vm.url, prometheus.url)
         for kind in ("victoria_metrics", "prometheus"):
             servers.wait_until(
-                lambda k=kind: bool(found.ask(k, "rate(oddnode_ticks_total[2m]) >= 0", instant=True)),
-                f"{kind} has scraped the service twice",
+                lambda k=kind: bool(found.ask(k, "increase(oddnode_ticks_total[2m]) > 0", instant=True)),
+                f"{kind} has seen a tick",
+                90,
             )
         yield found
 
