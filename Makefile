@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEBIAN := victoria-metrics prometheus prometheus-node-exporter
 
-.PHONY: run test check format bench bench-detect bench-detect-quick bench-detect-long servers clean
+.PHONY: run test check format docs bench bench-detect bench-detect-quick bench-detect-long servers clean
 
 run: $(VENV)/.installed  ## the service on a recorded incident, played as if live
 	$(BIN)/oddnode demo
@@ -21,6 +21,10 @@ check: $(VENV)/.dev  ## style, types, import contracts
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed  ## the documentation as a site, in build/site
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev servers  ## writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run
