@@ -122,6 +122,7 @@ class ScriptedPipeline:
         self._interner = FakeInterner()
         self.restored: bytes | None = None
         self.declared: Any = None
+        self.forgotten: list[tuple[str, float]] = []
 
     @property
     def interner(self) -> FakeInterner:
@@ -171,6 +172,9 @@ class ScriptedPipeline:
 
     def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
         return []
+
+    def forget(self, node: str, at: float) -> None:
+        self.forgotten.append((node, at))
 
     def snapshot(self) -> bytes:
         return json.dumps({"calls": len(self.calls)}).encode()
