@@ -172,9 +172,16 @@ def _without_tokens(headers: Headers, *, is_local: bool) -> Refusal | None:
             "make one with oddnode token and set auth.tokens",
         )
     # a page that lets its own name point to this machine would count as the same origin
-    if not _is_local_name(urlsplit(f"//{headers.get('host', '')}").hostname or ""):
+    if not _is_local_name(_host_of(f"//{headers.get('host', '')}")):
         return Refusal(403, "changes without a token must be sent to localhost by that name or its address")
     return None
+
+
+def _host_of(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_local_name(name: str) -> bool:
@@ -194,7 +201,8 @@ def _cross_site(headers: Headers) -> str:
     if site is not None:
         return "" if site in ("same-origin", "none") else "changes from pages of other sites are refused"
     origin = headers.get("origin")
-    if origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != "":
+    host = headers.get("host", "").lower()
+    if origin is None or (host and origin.lower() in (f"http://{host}", f"https://{host}")):
         return ""
     return "changes from pages of other sites are refused"
 

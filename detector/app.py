@@ -34,6 +34,7 @@ from detector.service_clock import Clock, RecordedClock, SystemClock
 from detector.service_contracts import ServiceHooks
 from detector.service_log import configure_logging
 from detector.service_loop import Loop, real_delay_s
+from detector.service_operators import Operated
 from detector.service_plan import Begin
 from detector.service_pools import PoolQuery
 from detector.settings import HttpSettings, ScheduleSettings, Settings
@@ -345,7 +346,7 @@ def _run(
             desk,
         ),
     )
-    desk.attach(service)
+    desk.attach(Operated(service, parts.pipeline.catalog.by_name))
     loop = Loop(
         service,
         step_s=schedule.step_s / speed,

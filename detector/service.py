@@ -16,19 +16,19 @@ from detector.control.ledger import Keep
 from detector.core.views import GroupSummary, SeriesView
 from detector.errors import SourceError, StoreError
 from detector.explanation import Explanation
-from detector.outcome import Evidence, Incident, Outcome, Transition
+from detector.outcome import Incident, Outcome
 from detector.service_clock import Clock
 from detector.service_contracts import PipelineLike, ServiceHooks
 from detector.service_fetch import Fetcher, Stopped
 from detector.service_plan import Begin, Owed, newest, owed, part
 from detector.service_readiness import READY_STEPS, Condition, judge_readiness
 from detector.service_repair import after_repair, repair, repairs_to_repeat
-from detector.service_report import Times, kind_of
+from detector.service_report import Times, kind_of, log_transition
 from detector.service_view import BusyError, Latest, Readiness
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
 from detector.store import Store
-from detector.store_read import IncidentFilter, StoreReader
+from detector.store_read import StoreReader
 from detector.telemetry import Telemetry
 
 log = logging.getLogger("oddnode.detector.service")
@@ -148,52 +148,15 @@ class Service:
         with self._between_evaluations():
             return self._hooks.explain(node, n_signals) if self._hooks.explain is not None else None
 
-    def evidence_of(self, node: str) -> Sequence[Evidence]:
-        """Return the newest evidence against a node, empty without any."""
-        latest = self._latest
-        verdicts = () if latest is None else latest.outcome.verdicts
-        return next((verdict.evidence for verdict in verdicts if verdict.node == node), ())
-
-    def knows(self, *, node: str = "", pool: str = "", metric: str = "") -> bool:
-        """Tell whether a node, a pool and a metric exist, as far as is known yet."""
-        latest = self._latest
-        if metric and metric not in self._pipeline.names():
-            return False
-        if latest is None:
-            return True
-        if pool and all(v.pool != pool for v in latest.outcome.verdicts):
-            return False
-        return (
-            not node
-            or any(v.node == node for v in latest.outcome.verdicts)
-            or self._store.count_incidents(IncidentFilter(node=node)) > 0
-        )
-
     def repaired(self, node: str, at: float, reason: str, keep: Keep) -> Incident | None:
-        """Clear a node's incident and forget what was learnt against it, between two evaluations.
-
-        Parameters
-        ----------
-        node
-            Node name.
-        at
-            Epoch seconds.
-        reason
-            Of the transition.
-        keep
-            Called with what is to be stored; when it raises, nothing is changed.
-
-        Raises
-        ------
-        BusyError
-            When an evaluation is under way for too long.
-        """
+        """Clear a node's incident and forget what was learnt against it; see `ledger.Detection`."""
         if not self._moving.acquire(timeout=REPAIR_WAIT_S):
             raise BusyError("an evaluation is under way: ask again in a moment")
         try:
             with self._between_evaluations():
-                steps = max((k for k in (self._last, self._judge_after) if k is not None), default=0)
-                done = repair(self._pipeline.open.get(node), node, at, reason, steps * self._schedule.step_s)
+                evaluated = max((k for k in (self._last, self._judge_after) if k is not None), default=0)
+                incident = self._pipeline.open.get(node)
+                done = repair(incident, node, at, reason, evaluated * self._schedule.step_s)
                 keep(done.repair, done.incidents, done.transitions)
                 self._pipeline.open.pop(node, None)
                 self._pipeline.forget(node, at)
@@ -203,7 +166,7 @@ class Service:
                 self._show(after_repair(self._latest, done))
             for t in done.transitions:
                 self._telemetry.moved(t)
-                _log_transition(t)
+                log_transition(t)
         finally:
             self._moving.release()
         return next(iter(done.incidents), None)
@@ -395,7 +358,7 @@ class Service:
             times.store_s += time.perf_counter() - storing
             self._telemetry.judged(outcome)
             for t in outcome.transitions:
-                _log_transition(t)
+                log_transition(t)
         if judge or is_newest:
             self._publish(outcome, groups)
         return outcome
@@ -468,10 +431,3 @@ class Service:
         self._problem = problem
         if not is_logged:
             log.error("tick failed=true kind=%s problem=%r", kind, problem)
-
-
-def _log_transition(t: Transition) -> None:
-    log.info(
-        "transition node=%s incident=%s before=%s after=%s at=%.0f reason=%r",
-        t.node, t.incident_id, t.before, t.after, t.at, t.reason,
-    )  # fmt: skip

@@ -14,6 +14,7 @@ from api.app import create_app
 from detector.control.desk import Desk
 from detector.service import Service
 from detector.service_contracts import ServiceHooks
+from detector.service_operators import Operated
 from detector.settings import ScheduleSettings
 from detector.store import Store
 from detector.store_control import ControlStore
@@ -43,7 +44,7 @@ class Cluster:
             self.clock,
             hooks=ServiceHooks(published=self.desk.observe, operators=self.desk),
         )
-        self.desk.attach(self.service)
+        self.desk.attach(Operated(self.service, {"m"}))
 
     def run(self, n_ticks: int) -> Cluster:
         for _ in range(n_ticks):
