@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import answer
+from api.headers import HEADERS
 from api.limits import Rate, client_key
 from detector.settings_auth import AuthSettings
 from detector.tokens import Tokens
@@ -30,15 +31,6 @@ BODY_WAIT_S = 10.0
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 SHOWN_PATH = 100
-
-HEADERS = {
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-}
-"""Sent with every answer that does not say otherwise itself."""
 
 
 def _no_tokens() -> Tokens:

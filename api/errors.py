@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from api import examples
+from api.headers import HEADERS
 from api.schemas import ErrorOut
 from detector.control.problems import ControlError, NotKnownError, NotPossibleError, NotValidError
 from detector.errors import OddnodeError
@@ -93,7 +94,8 @@ INTERNAL: Responses = {
 
 def _answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     body = {"error": {"code": code, "message": message[:MAX_MESSAGE]}}
-    return JSONResponse(body, status_code=status, headers=headers)
+    # a defect is answered from outside of the access control, which else adds these
+    return JSONResponse(body, status_code=status, headers={**HEADERS, **(headers or {})})
 
 
 def answer(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from api import access
-from api.access import HEADERS, MAX_BODY_BYTES, Access, Policy
+from api.access import MAX_BODY_BYTES, Access, Policy
+from api.headers import HEADERS
 from api.limits import MAX_CLIENTS, Rate, client_key
 from api.schemas import ErrorOut
 from detector.errors import SettingsError
@@ -147,7 +148,8 @@ def test_without_tokens_only_this_machine_may_change(cluster: Cluster) -> None:
         assert client.post("/v1/mutes", json=MUTE).json()["mute"]["by"] == "somebody else"
         for host, status in (
             ("localhost:8080", 201), ("[::1]:8080", 201), ("127.0.0.1", 201),
-            ("evil.example", 403), ("localhost.evil.example", 403), ("10.0.0.1", 403), ("", 403), ("[broken", 403),
+            ("evil.example", 403), ("localhost.evil.example", 403), ("10.0.0.1", 403), ("", 403),
+            ("[broken", 403),
         ):  # fmt: skip
             answer = client.post("/v1/mutes", json=MUTE, headers={"Host": host})
             assert answer.status_code == status, host
@@ -266,6 +268,12 @@ def test_every_answer_carries_the_headers(cluster: Cluster) -> None:
             answer = client.get(path)
             for name, value in HEADERS.items():
                 assert answer.headers[name] == value, (path, name)
+
+
+def test_a_defect_carries_them_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.service, "data_age_s", lambda: 1 / 0)
+    with cluster.client() as client:
+        refused(client.get("/v1/suspects"), 500, "the request failed")
 
 
 def test_the_description_tells_of_tokens(cluster: Cluster) -> None:
