@@ -41,7 +41,7 @@ def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
     _add_groups(router, view)
     _add_series(router, view)
     add_explain(router, view)
-    add_offenders(router, view)
+    add_offenders(router, view, marks.is_dismissed)
     add_control(router, desk)
     return router
 

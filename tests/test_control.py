@@ -61,6 +61,8 @@ def test_a_dismissed_incident_leaves_the_suspects_until_it_has_cleared(
     shown = client.get(f"/v1/incidents/{incident}").json()["incident"]
     assert (shown["state"], shown["dismissed"]["reason"]) == ("suspect", "checkpoint writer")
     assert client.get(f"/v1/nodes/{FAULTY}").json()["node"]["dismissed"]["by"] == "kim"
+    ranked = client.get("/v1/offenders?least=1").json()["offenders"]
+    assert [one["node"] for one in ranked] == [OTHER]
     cluster.run(10)
     assert set(suspects(client)) == {OTHER}, "the same evidence does not bring it back"
     assert 'oddnode_suspect{node="a/gpu01"} 0.0' in client.get("/metrics").text
