@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -52,8 +53,10 @@ class OffendersOut(Timed):
     offenders: list[Offender] = Field(description="Most incidents first.")
 
 
-def add_offenders(router: APIRouter, view: ServiceView) -> None:
-    """Add ``GET /offenders`` to the routes of a running service."""
+def add_offenders(
+    router: APIRouter, view: ServiceView, is_dismissed: Callable[[str], bool] = lambda incident_id: False
+) -> None:
+    """Add ``GET /offenders`` to the routes of a running service; dismissed incidents are not counted."""
 
     @router.get(
         "/offenders",
@@ -80,7 +83,8 @@ def add_offenders(router: APIRouter, view: ServiceView) -> None:
             raise HTTPException(503, reasons, headers={"Retry-After": "10"})
         wanted = IncidentFilter(since=until - days * DAY_S, until=until, was_suspect=True)
         stored = view.store.incidents(wanted, limit=MAX_ROWS)
-        found = [item for item in rank(stored, until - days * DAY_S, until) if item.n_incidents >= least]
+        counted = [incident for incident in stored if not is_dismissed(incident.id)]
+        found = [item for item in rank(counted, until - days * DAY_S, until) if item.n_incidents >= least]
         return {
             **present.timed(view, latest),
             "since": until - days * DAY_S,
