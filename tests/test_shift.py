@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from detector.core.independence import independent
 from detector.core.judge import ActiveCells
+from detector.core.level import network
 from detector.core.peers import Floors, RowState, row_stats
-from detector.core.shift import WARM_UP_SAMPLES, Shift, network
+from detector.core.shift import WARM_UP_SAMPLES, Shift
 from tests.builders import gpu_gauge, suspects
 from tests.test_core_numbers import one_row_layout
 from tests.test_pipeline import BAD, POWER, cluster

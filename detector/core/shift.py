@@ -9,15 +9,12 @@ shifts visible, noise that does not, does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cache
-
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.core.habit import ABS_TO_SIGMA
 from detector.core.ingest import grow
-from detector.core.peers import PHASE_SHARE, Floors, RowState, RowStats, row_stats
+from detector.core.level import CLIP, HABIT_SAMPLES, Level
+from detector.core.peers import PHASE_SHARE, Floors, RowState, RowStats
 from grouping.layout import Layout
 
 FloatArray = NDArray[np.float64]
@@ -27,12 +24,6 @@ BoolArray = NDArray[np.bool_]
 
 WARM_UP_SAMPLES = 20
 """Samples of which the median is a member's first habitual difference."""
-
-HABIT_SAMPLES = 240
-"""Later the habitual difference is the mean of at least about this many samples, however far apart."""
-
-CLIP = 4.0
-"""Residuals are clipped to this many scales before they are learnt."""
 
 FLOOR_SHARE = 0.3
 """Share of the catalog's floors that holds for windows: what lasts matters from a smaller size on."""
@@ -62,27 +53,6 @@ STILL_SHARE = 0.5
 HELD_SHARE = 0.6
 """Share of that down to which a shift is the same one as before."""
 
-OVER_SHARE, SECOND, PLAIN = 0.5, 1.25, 5.0
-"""A burst of which less than this share is left is over; the second farthest of ten values of plain noise is
-this many standard deviations off; that is at most so many scales of windows, and farther off are bursts."""
-
-
-@cache
-def network(size: int) -> tuple[tuple[int, int], ...]:
-    """Return the pairs to compare and swap, in order, that sort `size` values (odd-even merge sort)."""
-    pairs = []
-    step = 1
-    while step < size:
-        stride = step
-        while stride >= 1:
-            for start in range(stride % step, size - stride, 2 * stride):
-                for i in range(min(stride, size - start - stride)):
-                    if (i + start) // (2 * step) == (i + start + stride) // (2 * step):
-                        pairs.append((i + start, i + start + stride))
-            stride //= 2
-        step *= 2
-    return tuple(pairs)
-
 
 def _unrest(moved: FloatArray, scale: FloatArray, layout: Layout) -> FloatArray:
     """Say of each group how far its pool is from what is usual, 0 to 1; shape (n_rows,)."""
@@ -94,129 +64,6 @@ def _unrest(moved: FloatArray, scale: FloatArray, layout: Layout) -> FloatArray:
     count = np.bincount(pool[judged], minlength=n_pools)
     share = np.bincount(pool[away], minlength=n_pools) / np.maximum(count, 1)
     return np.asarray(np.minimum(share / UNREST_SHARE, 1.0)[pool])
-
-
-@dataclass(slots=True)
-class Level:
-    """Windows of one length of all members, and what such windows usually do.
-
-    Parameters
-    ----------
-    size
-        Values in a window.
-    needed
-        How many of them must exceed a shift.
-    """
-
-    size: int
-    needed: int
-    rows: RowState = field(default_factory=RowState)
-    spread: FloatArray = field(default_factory=lambda: np.zeros(0))
-    n_spread: FloatArray = field(default_factory=lambda: np.zeros(0))
-    middle: FloatArray = field(default_factory=lambda: np.zeros(0))
-    shift: FloatArray = field(default_factory=lambda: np.zeros(0))
-    second_above: FloatArray = field(default_factory=lambda: np.zeros(0))
-    second_below: FloatArray = field(default_factory=lambda: np.zeros(0))
-    scale: FloatArray = field(default_factory=lambda: np.zeros(0))
-    _values: FloatArray32 = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
-    _at: int = 0
-
-    def __post_init__(self) -> None:
-        self._values = np.zeros((self.size, 0), dtype=np.float32)
-
-    def grow_to(self, n_cells: int) -> None:
-        """Make room for new cells, which have no values yet."""
-        larger = np.full((self.size, n_cells), np.nan, dtype=np.float32)
-        larger[:, : self._values.shape[1]] = self._values
-        self._values = larger
-        for name, empty in (("spread", 0.0), ("n_spread", 0.0), ("middle", np.nan), ("scale", np.nan)):
-            setattr(self, name, grow(getattr(self, name), n_cells, empty))
-
-    def push(self, newest: FloatArray) -> None:
-        """Let the newest value of each cell take the oldest one's place."""
-        self._values[self._at] = newest
-        self._at = (self._at + 1) % self.size
-
-    def forget(self, cells: BoolArray) -> None:
-        """Empty the windows of some cells."""
-        self._values[:, cells] = np.nan
-
-    def score(
-        self,
-        layout: Layout,
-        row_of: IntArray,
-        floors: Floors,
-        bursts: FloatArray,
-        *,
-        min_peers: int,
-        dt: float,
-    ) -> FloatArray:
-        """Return the shift of each cell, in scales.
-
-        Parameters
-        ----------
-        layout, row_of, floors
-            Groups, the group of each cell (-1 for none) and the smallest scale of each group.
-        bursts : ndarray of shape (n_cells,)
-            How far the member's bursts usually go, a smallest scale of each cell.
-        min_peers
-            Smaller groups are not judged.
-        dt
-            Seconds since the call before.
-
-        Returns
-        -------
-        ndarray of shape (n_cells,)
-            Signed; 0 where too few samples agree, NaN where unknown.
-        """
-        ordered, count = self._ordered()
-        columns = np.arange(ordered.shape[1])
-        middle = ordered[np.clip((count - 1) // 2, 0, None), columns].astype(np.float64)
-        middle[count < self.needed] = np.nan
-        above = ordered[np.clip(count - self.needed, 0, None), columns]
-        below = ordered[self.needed - 1]
-        found = row_stats(middle, layout, floors, self.rows, min_peers=min_peers, dt=dt)
-        row = np.maximum(row_of, 0)
-        centre = np.where(row_of >= 0, found.median[row], np.nan) if len(found.median) else np.nan * middle
-        scale = found.scale[row] if len(found.scale) else np.nan * middle
-        self.middle = middle - centre
-        usual = np.fmax(scale, ABS_TO_SIGMA * self.spread)
-        self.scale = np.where(bursts > SECOND * PLAIN * usual, bursts / SECOND, usual)
-        with np.errstate(invalid="ignore"):
-            up, down = above - centre, below - centre
-            self.shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
-            self.second_above = ordered[np.clip(count - 2, 0, None), columns] - centre
-            self.second_below = ordered[1] - centre
-            return np.asarray(np.where(np.isfinite(self.middle), self.shift / self.scale, np.nan))
-
-    def _ordered(self) -> tuple[FloatArray32, IntArray]:
-        """Return the windows with each cell's values in ascending order, missing ones last, and their number.
-
-        A sorting network over whole rows: every cell is sorted at once (Batcher 1968).
-        """
-        missing = np.isnan(self._values)
-        rows = list(np.where(missing, np.float32(np.inf), self._values))
-        for i, j in network(self.size):
-            rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
-        return np.array(rows), self.size - missing.sum(axis=0)
-
-    def learn_bursts(self, bursts: FloatArray, skip: BoolArray, *, dt: float, habit_s: float) -> None:
-        """Learn in place how far bursts of each member go that are over; what goes on is not learnt."""
-        farthest = np.fmax(self.second_above, -self.second_below)
-        with np.errstate(invalid="ignore"):
-            over = np.abs(self._values[self._at - 1]) <= OVER_SHARE * farthest
-        cells = np.flatnonzero(over & np.isfinite(farthest) & ~skip)
-        rate = np.maximum(1.0 / (self.n_spread[cells] + self.size), min(1.0 / HABIT_SAMPLES, dt / habit_s))
-        bursts[cells] += rate * (farthest[cells] - bursts[cells])
-
-    def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
-        """Learn how far the member's own windows usually lie from its habit."""
-        chosen = np.flatnonzero(np.isfinite(self.middle) & np.isfinite(self.scale) & ~skip)
-        n = self.n_spread[chosen]
-        rate = np.maximum(1.0 / (n + self.size), min(1.0 / HABIT_SAMPLES, dt / habit_s))
-        size = np.minimum(np.abs(self.middle[chosen]), CLIP * self.scale[chosen])
-        self.spread[chosen] += rate * (size - self.spread[chosen])
-        self.n_spread[chosen] = n + 1.0
 
 
 class Shift:
