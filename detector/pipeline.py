@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from detector.control.model import Mute
 from detector.core import conclusion
 from detector.core import incidents as life
-from detector.core.absence import AbsenceReport, judge_absence
 from detector.core.completeness import Completeness
 from detector.core.conclusion import FORGET_S, Concluded, Evaluation, Teller
-from detector.core.direct import step_direct
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
 from detector.core.guard import Guard
 from detector.core.habit import habit_findings
+from detector.core.hard_evidence import hard_evidence
 from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
 from detector.core.judge import (
@@ -162,10 +161,9 @@ class Pipeline:
             deviation, threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
         self._learn(z, deviating, suspects, at, dt)
-        direct_score = self._step_direct(layout, cells, at, dt) * ("direct" in p.layers)
-        direct_score *= ~self.memory.unheard[self.memory.direct.cells]
-        self.memory.note_exporters(cells.fresh)
-        absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
+        direct_score, absence = hard_evidence(
+            self.memory, index, layout, cells, p, at=at, dt=dt, is_partial=batch.is_partial
+        )
         active, common = active_cells(
             self.memory.clock, deviating, self.memory.weights, index, layout, p, self.full_s, threshold
         )
@@ -327,37 +325,6 @@ class Pipeline:
         standing = deviating & (at - self.memory.clock.since > STANDING_S)
         skip = (deviating & ~standing) | suspects.take(index.cell_node)
         self.memory.habit.learn(z, skip, dt=dt, habit_s=self.parameters.habit_s)
-
-    def _step_direct(self, layout: Layout, cells: CellValues, at: float, dt: float) -> FloatArray:
-        p = self.parameters
-        return step_direct(
-            self.memory.direct,
-            self.interner,
-            layout,
-            cells,
-            exporter_known=self.memory.exporter_known(),
-            at=at,
-            dt=dt,
-            continuity_s=self.full_s,
-            hold_s=p.direct_hold_s,
-            group_share=p.group_event_share,
-            group_min=p.group_event_min_nodes,
-            restored=self.memory.direct_memory,
-        )
-
-    def _absence(self, fresh: BoolArray, at: float, *, is_partial: bool) -> AbsenceReport:
-        p = self.parameters
-        if is_partial or "absence" not in p.layers:
-            return AbsenceReport(silent=np.zeros(len(self.interner.nodes), dtype=bool))
-        return judge_absence(
-            self.memory.presence,
-            self.interner,
-            fresh,
-            at=at,
-            absence_after_s=max(p.absence_after_s, 3 * p.step_s),
-            forget_s=FORGET_S,
-            group_share=p.group_event_share,
-        )
 
     def _conclude(self, ev: Evaluation, batch: Batch, *, judge: bool) -> Outcome:
         p, index = self.parameters, self.interner
