@@ -1,0 +1,1 @@
+"""What operators say: acknowledgements, false alarms, mutes, repairs, and the trail of all that."""
