@@ -20,6 +20,7 @@ import uvicorn
 from api.app import create_app
 from detector.calibration.chosen import choose
 from detector.calibration.model import MONTH_S, Calibration
+from detector.delivery.delivery import Delivery
 from detector.errors import SettingsError, StoreError
 from detector.explain import explain
 from detector.outcome import Outcome
@@ -266,18 +267,31 @@ def _run(
     bound: socket.socket,
 ) -> int:
     schedule, speed = parts.schedule, parts.clock.speed
+    telemetry = _telemetry(parts, store)
+    delivery = Delivery(
+        settings.delivery, store.path, parts.clock.now, telemetry.delivery,
+        is_shadow=settings.recording.path is not None,  # what is played calls nobody
+    )  # fmt: skip
+
+    def published(outcome: Outcome) -> None:
+        latest = service.latest()
+        if latest is not None:
+            delivery.feed(outcome, latest.suspects)
+        if hooks.published is not None:
+            hooks.published(outcome)
+
     service = Service(
         schedule,
         parts.open_source,
         parts.pipeline,
         store,
-        _telemetry(parts, store),
+        telemetry,
         parts.clock,
         begin=parts.begin,
         snapshot_s=settings.store.snapshot_s,
         hooks=ServiceHooks(
             PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s),
-            hooks.published,
+            published,
             partial(explain, parts.pipeline),
         ),
     )
@@ -308,9 +322,12 @@ def _run(
     signals.on_first = end
     if signals.stopping.is_set():
         return 0
+    delivery.start()
     loop.start()
     server.run(sockets=[bound])
-    if not loop.stop(STOP_S):
+    is_over = loop.stop(STOP_S)
+    delivery.finish()
+    if not is_over:
         log.error("ending tick_still_runs=true waited_s=%g", STOP_S)
         store.close()
         # the interpreter would wait for the thread of the tick; what is stored is whole

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from detector.outcome import Outcome, Status
+from detector.telemetry_delivery import DeliveryTelemetry
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 MAX_LABEL_CHARS = 200
@@ -122,6 +123,7 @@ class Telemetry:
             registry=registry,
         )
         self._expected.set(math.nan)
+        self.delivery = DeliveryTelemetry(registry)
         self._nodes: set[str] = set()
         self._reasons: set[str] = set()
         self._kinds: set[str] = set()
