@@ -1,4 +1,4 @@
-"""Delivery without a detector before it: incidents as they would be told, and a receiver that keeps what it gets."""
+"""Delivery without a detector before it, and a receiver that keeps what it gets."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Catcher(AbstractContextManager["Catcher"]):
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            do_PATCH = do_POST
+            do_PATCH = do_POST  # noqa: N815 - the name the base class looks for
 
             def log_message(self, *args: object) -> None:
                 pass
@@ -181,7 +181,7 @@ class Operators:
 
 
 class Bench(AbstractContextManager["Bench"]):
-    """A store and the delivery of a service; made again on the same folder it is that service after a restart."""
+    """A store and the delivery of a service; made again on the same folder it is that service restarted."""
 
     def __init__(self, folder: Path, muted: Muted | None = None, **settings: Any) -> None:
         self.store = Store(folder / "oddnode.db")

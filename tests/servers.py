@@ -82,7 +82,7 @@ def running(
     ready_path: str,
     port: int | None = None,
 ) -> Iterator[Server]:
-    """Start a server that Debian ships, wait until it answers, stop it at the end; `port` None is a free one."""
+    """Start a server that Debian ships, wait until it answers, stop it at the end; None is a free port."""
     if shutil.which(binary) is None:
         pytest.skip(f"{binary} is not installed")
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def alertmanager(
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "alertmanager.yml"
     file.write_text(
-        "route: {receiver: hook, group_by: ['...'], group_wait: 0s, group_interval: 1s, repeat_interval: 1h}\n"
+        "route: {receiver: hook, group_by: ['...'], group_wait: 0s, group_interval: 1s}\n"
         f"receivers: [{{name: hook, webhook_configs: [{{url: '{hook_url}', send_resolved: true}}]}}]\n"
     )
     return running(

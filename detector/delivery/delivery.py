@@ -108,8 +108,10 @@ class Delivery(Worker):
 
     def start(self) -> None:
         """Begin."""
-        for worker in self._receivers():
+        for worker in self._alertmanagers:
             worker.start()
+        if self._write_back is not None:
+            self._write_back.start()
         super().start()
 
     def finish(self, timeout_s: float = STOP_S) -> bool:
@@ -151,6 +153,8 @@ class Delivery(Worker):
         self._out = out
         for worker in self._alertmanagers:
             worker.show(out, has_changed=True)
+        for messenger in self._messengers:
+            messenger.start()  # not before it has its place in the outbox
         return True
 
     def _decide(self, outcome: Outcome, suspects: Sequence[Incident]) -> None:
