@@ -123,18 +123,21 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=15)
 
 
-def victoria_metrics(folder: Path, *flags: str) -> contextlib.AbstractContextManager[Server]:
+def victoria_metrics(
+    folder: Path, *flags: str, port: int | None = None
+) -> contextlib.AbstractContextManager[Server]:
     """An empty VictoriaMetrics that keeps samples of any age."""
     return running(
         "victoria-metrics",
         folder,
-        lambda port: [
-            f"-httpListenAddr=127.0.0.1:{port}",
+        lambda chosen: [
+            f"-httpListenAddr=127.0.0.1:{chosen}",
             f"-storageDataPath={folder / 'data'}",
             f"-retentionPeriod={FOREVER}",
             *flags,
         ],
         "/health",
+        port,
     )
 
 
