@@ -268,6 +268,7 @@ def _run(
 ) -> int:
     schedule, speed = parts.schedule, parts.clock.speed
     telemetry = _telemetry(parts, store)
+    telemetry.configured(settings.describe())
     delivery = Delivery(
         settings.delivery, store.path, parts.clock.now, telemetry.delivery,
         is_shadow=settings.recording.path is not None,  # what is played calls nobody

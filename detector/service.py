@@ -374,7 +374,7 @@ class Service:
         scores = {verdict.node: verdict.score for verdict in outcome.verdicts}
         suspects.sort(key=lambda i: (-scores.get(i.node, 0.0), -i.peak_score, i.node))
         self._latest = Latest(outcome, tuple(suspects), groups)
-        self._telemetry.show(outcome, [incident.node for incident in suspects])
+        self._telemetry.show(outcome, {incident.node: incident.active_at for incident in suspects})
 
     def _report(self, outcome: Outcome, times: Times, duration_s: float) -> None:
         done = times.done(duration_s)

@@ -155,7 +155,7 @@ def kubernetes_event(message: Message, settings: DeliverySettings) -> Request | 
         "kind": "Event",
         # the same name for the same message: sent twice it exists already
         "metadata": {
-            "name": f"{node}.{sha256(message.id.encode()).hexdigest()[:16]}",
+            "name": f"{node[:200]}.{sha256(message.id.encode()).hexdigest()[:16]}",
             "namespace": "default",
         },
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
