@@ -158,6 +158,23 @@ def test_what_is_refused_for_good_is_given_up_at_once_and_the_next_is_told(
         assert bench.value(f"oddnode_delivery_given_up_total{RECEIVER}") == 1
 
 
+def test_a_key_with_anything_in_it_is_a_header_and_a_message_beyond_words_holds_up_none(
+    tmp_path: Path,
+) -> None:
+    with Catcher() as catcher, Bench(tmp_path, **hooked(catcher)) as bench:
+        at = 1_767_225_600.0
+        bench.tell(outcome(at, [suspect("gpu\r\n00\u20ac", at)]))
+        assert keys(catcher) or catcher.wait(1)
+        assert keys(catcher) == [f"gpu\\r\\n00\\u20ac@{int(at)}/suspect_raised/{int(at)}"]
+    with sqlite3.connect(tmp_path / "oddnode.db") as connection:
+        connection.execute("INSERT INTO outbox (id, made_at, body) VALUES ('bad', ?, x'00')", (now_s(),))
+    connection.close()
+    with Catcher() as catcher, Bench(tmp_path, **hooked(catcher)) as bench:
+        bench.tell(outcome(at + 30, [suspect("gpu002", at + 30)]))
+        assert [one.json()["event"] for one in catcher.wait(2)] == ["suspect_cleared", "suspect_raised"]
+        assert bench.value(f"oddnode_delivery_given_up_total{RECEIVER}") == 1
+
+
 @pytest.mark.parametrize("bound", [{"max_attempts": 3}, {"retry_for_s": 0.4}])
 def test_trying_is_bounded_in_number_and_in_time(tmp_path: Path, bound: dict[str, Any]) -> None:
     with Catcher(statuses=[503] * 100) as catcher, Bench(tmp_path, **hooked(catcher, **bound)) as bench:

@@ -77,6 +77,7 @@ class Delivery(Worker):
         self._out: dict[str, Out] | None = None
         self._unsaved: list[Message] = []
         self._is_saved = True
+        self._has_places = False
         self._withheld: set[str] = set()
         self._alertmanagers: list[AlertmanagerWorker] = []
         self._messengers: list[Messenger] = []
@@ -127,6 +128,8 @@ class Delivery(Worker):
         """Decide on all evaluations that wait."""
         if self._out is None and not self._take_up():
             return 1.0
+        if not self._has_places:
+            self._has_places = self._begin_messengers()
         while self._evaluations:
             outcome, suspects = self._evaluations.popleft()
             if self._write_back is not None:
@@ -146,15 +149,24 @@ class Delivery(Worker):
             return True
         try:
             out = self._outbox.out()
-            self._outbox.register([messenger.name for messenger in self._messengers])
         except StoreError as error:
             log.warning("delivery receiver=%s outbox=%r", "all", str(error))
             return False
         self._out = out
         for worker in self._alertmanagers:
             worker.show(out, has_changed=True)
+        return True
+
+    def _begin_messengers(self) -> bool:
+        """Start receivers of messages once each has its place in the outbox; True when they are started."""
+        if not self._is_shadow:
+            try:
+                self._outbox.register([messenger.name for messenger in self._messengers])
+            except StoreError as error:
+                log.warning("delivery receiver=%s outbox=%r", "all", str(error))
+                return False
         for messenger in self._messengers:
-            messenger.start()  # not before it has its place in the outbox
+            messenger.start()
         return True
 
     def _decide(self, outcome: Outcome, suspects: Sequence[Incident]) -> None:

@@ -92,8 +92,8 @@ class Webhook:
         self._receiver.close()
 
     def _headers(self, request: Request, message: Message, now: float) -> dict[str, str]:
-        # a header holds ASCII only, and no line of its own
-        key = message.id.encode("ascii", "backslashreplace").decode("ascii").replace("\n", " ")
+        # a header holds printable ASCII only, and names come from outside
+        key = message.id.encode("unicode_escape").decode("ascii")
         headers = {**request.headers, KEY: key[:500], EVENT: message.event}
         if self._secret is not None:
             stamp = str(int(now))
@@ -210,27 +210,33 @@ class Messenger(Worker):
 
     def _tell(self, waiting: Waiting) -> float:
         """Send one message; return how long to wait before it is tried again, 0 when it is done with."""
-        now = self._clock()
-        problem, is_over = "it cannot be read", True
+        message, now = waiting.message, self._clock()
+        if message is None:
+            return self._give_up(waiting, "it cannot be read")
         try:
-            if waiting.message is not None:
-                if self._channel.send(waiting.message, now):
-                    self._telemetry.sent(self.name, self._clock())
-                return self._finish(waiting.seq)
+            if self._channel.send(message, now):
+                self._telemetry.sent(self.name, self._clock())
         except DeliveryError as error:
             if self.is_stopping:
                 return LOOK_S  # cut short by the end of the service: the next one goes on here
             self._attempt += 1
             self._telemetry.failed(self.name)
-            problem = str(error)
             is_over = (
                 error.status in HOPELESS
                 or self._attempt >= self._max_attempts
                 or now - waiting.made_at >= self._retry_for_s
             )
-            if not is_over:
-                log.warning("delivery receiver=%s not_told=%r attempt=%d", self.name, problem, self._attempt)
-                return backoff_s(self._attempt, self._first_retry_s, MOST_RETRY_S, error.retry_after_s)
+            if is_over:
+                return self._give_up(waiting, str(error))
+            log.warning("delivery receiver=%s not_told=%r attempt=%d", self.name, str(error), self._attempt)
+            return backoff_s(self._attempt, self._first_retry_s, MOST_RETRY_S, error.retry_after_s)
+        except Exception as error:
+            # one message that cannot be put into words must not hold up all others for ever
+            log.exception("delivery receiver=%s failed=internal", self.name)
+            return self._give_up(waiting, type(error).__name__)
+        return self._finish(waiting.seq)
+
+    def _give_up(self, waiting: Waiting, problem: str) -> float:
         self._telemetry.given_up(self.name)
         told = "" if waiting.message is None else waiting.message.id
         log.error("delivery receiver=%s given_up=%s problem=%r", self.name, told, problem)
