@@ -9,8 +9,11 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api import errors, examples, schemas
+from api.access import Access, Policy
+from api.documented import document_access
 from api.errors import INTERNAL
 from api.routes import create_router
+from detector.control.desk import Desk
 from detector.service_view import ServiceView
 
 DESCRIPTION = (
@@ -22,21 +25,30 @@ LINKS = {
     "incidents": "/v1/incidents",
     "nodes": "/v1/nodes",
     "groups": "/v1/groups",
+    "mutes": "/v1/mutes",
+    "feedback": "/v1/feedback",
+    "audit": "/v1/audit",
     "ready": "/readyz",
     "metrics": "/metrics",
     "openapi": "/openapi.json",
 }
 
 
-def create_app(view: ServiceView, version: str = "0") -> FastAPI:
+def create_app(
+    view: ServiceView, version: str = "0", *, desk: Desk | None = None, policy: Policy | None = None
+) -> FastAPI:
     """Return the REST interface of a running service.
 
     Parameters
     ----------
     view
-        The service; nothing here changes it.
+        The service.
     version
         Version to show.
+    desk
+        Takes operators' requests; None for an interface that only reads.
+    policy
+        What is asked of clients; None asks for no token and takes the service for local.
     """
     app = FastAPI(
         title="Oddnode",
@@ -46,8 +58,10 @@ def create_app(view: ServiceView, version: str = "0") -> FastAPI:
         redoc_url=None,
     )
     errors.install(app)
-    app.include_router(create_router(view))
+    app.include_router(create_router(view, desk))
     _add_probes(app, view)
+    document_access(app)
+    app.add_middleware(Access, policy=policy or Policy())
     return app
 
 

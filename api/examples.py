@@ -51,6 +51,14 @@ _INCIDENT: Example = {
     "reason": "XID 149 on gpu 3, and async tasks unlike its peers'",
     "diagnosis": _DIAGNOSIS,
     "evidence": [_EVIDENCE],
+    "acknowledged": {"by": "kim", "at": 1767225590.0, "note": "RMA opened, node is drained"},
+    "dismissed": None,
+}
+_MUTED: Example = {
+    "id": "m-4f1c2a9b7d30",
+    "until": 1767232800.0,
+    "reason": "swapping GPU 3",
+    "by": "kim",
 }
 _NODE: Example = {
     "node": "gpu068",
@@ -61,6 +69,9 @@ _NODE: Example = {
     "since": 1767225240.0,
     "reason": "XID 149 on gpu 3, and async tasks unlike its peers'",
     "diagnosis": _DIAGNOSIS,
+    "acknowledged": _INCIDENT["acknowledged"],
+    "dismissed": None,
+    "muted": _MUTED,
 }
 _QUALITY: Example = {
     "kind": "exporter_down",
@@ -83,6 +94,8 @@ SUSPECTS: Example = {
             "incident_id": "gpu068@1767225240",
             "diagnosis": _DIAGNOSIS,
             "evidence": [_EVIDENCE],
+            "acknowledged": _INCIDENT["acknowledged"],
+            "muted": _MUTED,
         }
     ],
     "n_nodes": 63,

@@ -8,9 +8,12 @@ from fastapi import APIRouter, Path, Query
 from starlette.exceptions import HTTPException
 
 from api import examples, present, schemas
+from api.control import add_control
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
 from api.explain import add_explain
+from api.marks import Marks
 from api.offenders import add_offenders
+from detector.control.desk import Desk
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 
@@ -28,16 +31,18 @@ def _ok(example: dict[str, Any], description: str) -> dict[int | str, dict[str, 
     return {200: {"description": description, "content": {"application/json": {"example": example}}}}
 
 
-def create_router(view: ServiceView) -> APIRouter:
-    """Return the routes of a running service."""
+def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
+    """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
-    _add_suspects(router, view)
-    _add_incidents(router, view)
-    _add_nodes(router, view)
+    marks = Marks(desk)
+    _add_suspects(router, view, marks)
+    _add_incidents(router, view, marks)
+    _add_nodes(router, view, marks)
     _add_groups(router, view)
     _add_series(router, view)
     add_explain(router, view)
     add_offenders(router, view)
+    add_control(router, desk)
     return router
 
 
@@ -49,7 +54,7 @@ def _evaluated(view: ServiceView) -> Latest:
     return latest
 
 
-def _add_suspects(router: APIRouter, view: ServiceView) -> None:
+def _add_suspects(router: APIRouter, view: ServiceView, marks: Marks) -> None:
     @router.get(
         "/suspects",
         response_model=schemas.SuspectsOut,
@@ -61,16 +66,18 @@ def _add_suspects(router: APIRouter, view: ServiceView) -> None:
         """List the nodes that deviate from their peers for long enough, each with its evidence."""
         latest = _evaluated(view)
         verdicts = {verdict.node: verdict for verdict in latest.outcome.verdicts}
-        chosen = latest.suspects[offset : offset + limit]
+        shown = [item for item in latest.suspects if not marks.is_dismissed(item.id)]
         return {
             **present.timed(view, latest),
-            "suspects": [present.suspect(item, verdicts.get(item.node)) for item in chosen],
+            "suspects": [
+                marks.suspect(item, verdicts.get(item.node)) for item in shown[offset : offset + limit]
+            ],
             "n_nodes": len(verdicts),
             "undetermined": dict(latest.outcome.undetermined),
         }
 
 
-def _add_incidents(router: APIRouter, view: ServiceView) -> None:
+def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:
     @router.get(
         "/incidents",
         response_model=schemas.IncidentsOut,
@@ -100,7 +107,7 @@ def _add_incidents(router: APIRouter, view: ServiceView) -> None:
             "limit": limit,
             "offset": offset,
             "incidents": [
-                present.incident(item) for item in view.store.incidents(wanted, limit=limit, offset=offset)
+                marks.incident(item) for item in view.store.incidents(wanted, limit=limit, offset=offset)
             ],
         }
 
@@ -120,7 +127,7 @@ def _add_incidents(router: APIRouter, view: ServiceView) -> None:
             raise HTTPException(404, f"incident {incident_id!r} is not known")
         return {
             **present.timed(view, view.latest()),
-            "incident": present.incident(found),
+            "incident": marks.incident(found),
             "transitions": [
                 present.plain(item)
                 for item in view.store.transitions(incident_id=incident_id, limit=MAX_LIMIT)
@@ -128,7 +135,7 @@ def _add_incidents(router: APIRouter, view: ServiceView) -> None:
         }
 
 
-def _add_nodes(router: APIRouter, view: ServiceView) -> None:
+def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
     @router.get(
         "/nodes",
         response_model=schemas.NodesOut,
@@ -156,7 +163,7 @@ def _add_nodes(router: APIRouter, view: ServiceView) -> None:
             "total": len(found),
             "limit": limit,
             "offset": offset,
-            "nodes": [present.node(verdict) for verdict in found[offset : offset + limit]],
+            "nodes": [marks.node(verdict, latest) for verdict in found[offset : offset + limit]],
         }
 
     @router.get(
@@ -174,10 +181,10 @@ def _add_nodes(router: APIRouter, view: ServiceView) -> None:
             raise HTTPException(404, f"node {node!r} is not known")
         return {
             **present.timed(view, latest),
-            "node": present.node(verdict),
+            "node": marks.node(verdict, latest),
             "evidence": [present.evidence(item) for item in verdict.evidence],
             "incidents": [
-                present.incident(item)
+                marks.incident(item)
                 for item in view.store.incidents(IncidentFilter(node=node), limit=SHOWN_WITH_NODE)
             ],
             "data_quality": [present.plain(f) for f in latest.outcome.data_quality if f.node == node],

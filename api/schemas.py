@@ -64,6 +64,31 @@ class DiagnosisOut(Answer):
     role_reason: str
 
 
+class AcknowledgedOut(Answer):
+    """Who looks after an incident."""
+
+    by: str
+    at: float
+    note: str
+
+
+class DismissedOut(Answer):
+    """Who said that an incident is a false alarm, and why."""
+
+    by: str
+    at: float
+    reason: str
+
+
+class MutedOut(Answer):
+    """The mute of a suspect that holds longest."""
+
+    id: str
+    until: float
+    reason: str
+    by: str
+
+
 class SuspectOut(Answer):
     """A machine that deviates, and why."""
 
@@ -77,6 +102,8 @@ class SuspectOut(Answer):
     incident_id: str
     diagnosis: DiagnosisOut | None = Field(None, description="Likely class of fault; null for old incidents.")
     evidence: list[EvidenceOut] = Field(description="Strongest first.")
+    acknowledged: AcknowledgedOut | None = Field(None, description="Null when nobody looks after it.")
+    muted: MutedOut | None = Field(None, description="Null when neither the node nor its pool is muted.")
 
 
 class SuspectsOut(Timed):
@@ -114,6 +141,10 @@ class IncidentOut(Answer):
     reason: str
     diagnosis: DiagnosisOut | None = Field(None, description="Likely class of fault; null for old incidents.")
     evidence: list[EvidenceOut] = Field(description="Evidence at the peak.")
+    acknowledged: AcknowledgedOut | None = Field(None, description="Null when nobody said it is a fault.")
+    dismissed: DismissedOut | None = Field(
+        None, description="Null when it is no false alarm, or came back for other evidence."
+    )
 
 
 class IncidentDetailOut(Timed):
@@ -143,6 +174,9 @@ class NodeOut(Answer):
     since: float | None
     reason: str
     diagnosis: DiagnosisOut | None = Field(None, description="Null without an open incident.")
+    acknowledged: AcknowledgedOut | None = Field(None, description="Of a suspect's incident.")
+    dismissed: DismissedOut | None = Field(None, description="Of a suspect's incident: then it is none.")
+    muted: MutedOut | None = Field(None, description="Null when neither the node nor its pool is muted.")
 
 
 class NodesOut(Timed):

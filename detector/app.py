@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import math
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +19,11 @@ from types import FrameType
 
 import uvicorn
 
+from api.access import Policy
 from api.app import create_app
 from detector.calibration.chosen import choose
 from detector.calibration.model import MONTH_S, Calibration
+from detector.control.desk import Desk
 from detector.delivery.delivery import Delivery
 from detector.errors import SettingsError, StoreError
 from detector.explain import explain
@@ -31,14 +35,17 @@ from detector.service_clock import Clock, RecordedClock, SystemClock
 from detector.service_contracts import ServiceHooks
 from detector.service_log import configure_logging
 from detector.service_loop import Loop, real_delay_s
+from detector.service_operators import Operated
 from detector.service_plan import Begin
 from detector.service_pools import PoolQuery
-from detector.settings import ScheduleSettings, Settings
+from detector.settings import HttpSettings, ScheduleSettings, Settings
 from detector.source.base import Source
 from detector.source.opening import open_source
 from detector.source.recording import RecordingSource, load_recording
 from detector.store import Store, remove_store
+from detector.store_control import ControlStore
 from detector.telemetry import Telemetry
+from detector.tokens import Tokens
 from grouping.catalog import load_catalog
 
 log = logging.getLogger("oddnode.detector.app")
@@ -170,6 +177,53 @@ def _listen(host: str, port: int) -> socket.socket:
     return bound
 
 
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Where requests come in, and who may."""
+
+    bound: socket.socket
+    tokens: Tokens
+    tls: ssl.SSLContext | None
+
+    @property
+    def is_local(self) -> bool:
+        """True when only this machine can reach it."""
+        return ipaddress.ip_address(self.bound.getsockname()[0].partition("%")[0]).is_loopback
+
+    def url(self) -> str:
+        """Return the address."""
+        host, port = self.bound.getsockname()[:2]
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def tls_context(http: HttpSettings) -> ssl.SSLContext | None:
+    """Return what TLS needs, None for plain HTTP.
+
+    Raises
+    ------
+    SettingsError
+        When certificate or key cannot be used.
+    """
+    if http.tls_cert is None or http.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for path in (http.tls_cert, http.tls_key):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise SettingsError(f"http: {path}: cannot be read: {error.strerror}") from None
+    try:
+        # a key with a passphrase would ask on the terminal and wait
+        context.load_cert_chain(http.tls_cert, http.tls_key, password="")
+    except (ssl.SSLError, OSError, ValueError):
+        raise SettingsError(
+            f"http.tls_cert {http.tls_cert} and {http.tls_key} are no certificate with its key"
+        ) from None
+    return context
+
+
 class _Signals:
     """First signal: end in order. Second: end at once; the store survives that."""
 
@@ -220,6 +274,8 @@ def serve(settings: Settings, hooks: ServeHooks | None = None) -> int:
     configure_logging(settings.log.level, settings.log.format)
     signals = _Signals()
     signals.install()
+    tokens = Tokens(settings.auth)
+    tls = tls_context(settings.http)
     with _listen(settings.http.host, settings.http.port) as bound:
         parts = _live(settings) if settings.recording.path is None else _recorded(settings)
         path = settings.store_path()
@@ -237,7 +293,7 @@ def serve(settings: Settings, hooks: ServeHooks | None = None) -> int:
                 return 0  # told to end while it stood by
             raise
         try:
-            return _run(settings, hooks, signals, parts, store, bound)
+            return _run(settings, hooks, signals, parts, store, _Door(bound, tokens, tls))
         finally:
             store.close()
 
@@ -264,17 +320,21 @@ def _run(
     signals: _Signals,
     parts: _Parts,
     store: Store,
-    bound: socket.socket,
+    door: _Door,
 ) -> int:
     schedule, speed = parts.schedule, parts.clock.speed
+    desk = Desk(ControlStore(store), parts.clock.now)
+    parts.pipeline.muted_metrics = desk.metric_mutes
+
     telemetry = _telemetry(parts, store)
     telemetry.configured(settings.describe())
     delivery = Delivery(
         settings.delivery, store.path, parts.clock.now, telemetry.delivery,
-        is_shadow=settings.recording.path is not None,  # what is played calls nobody
+        muted=desk, is_shadow=settings.recording.path is not None,  # what is played calls nobody
     )  # fmt: skip
 
     def published(outcome: Outcome) -> None:
+        desk.observe(outcome)
         latest = service.latest()
         if latest is not None:
             delivery.feed(outcome, latest.suspects)
@@ -294,16 +354,19 @@ def _run(
             PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s),
             published,
             partial(explain, parts.pipeline),
+            desk,
         ),
     )
+    desk.attach(Operated(service, parts.pipeline.catalog.by_name))
     loop = Loop(
         service,
         step_s=schedule.step_s / speed,
         delay_s=real_delay_s(schedule.evaluation_delay_s, schedule.step_s, speed),
         stuck_after_s=2 * schedule.tick_timeout_s,
     )
-    host, port = bound.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = door.url()
+    if not (tokens := door.tokens).are_set and not door.is_local:
+        log.warning("access open=true url=%s: anybody may read, nobody may change; see auth.tokens", url)
 
     def answers() -> None:
         log.info("listening url=%s version=%s store=%s", url, version(), store.path)
@@ -311,9 +374,12 @@ def _run(
             hooks.started(url)
 
     config = uvicorn.Config(
-        create_app(service, version()), log_config=None, access_log=False, lifespan="off",
-        server_header=False, timeout_graceful_shutdown=GRACE_S,
+        create_app(service, version(), desk=desk, policy=Policy(tokens, door.is_local, settings.auth)),
+        log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
     )  # fmt: skip
+    config.load()
+    config.ssl = door.tls
     server = _Server(config, answers)
 
     def end() -> None:
@@ -325,7 +391,7 @@ def _run(
         return 0
     delivery.start()
     loop.start()
-    server.run(sockets=[bound])
+    server.run(sockets=[door.bound])
     is_over = loop.stop(STOP_S)
     delivery.finish()
     if not is_over:

@@ -22,12 +22,15 @@ from detector.app import serve as run_service
 from detector.calibration.chosen import choose
 from detector.cli_calibrate import calibrate_command
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
+from detector.cli_control import ack, dismiss, mute, mutes, repaired, unmute
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
 from detector.cli_explain import explain
+from detector.cli_feedback import feedback
 from detector.cli_files import write_text
 from detector.cli_offenders import offenders
 from detector.cli_suspects import suspects
+from detector.cli_token import token
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 from detector.outcome import Incident
@@ -51,6 +54,8 @@ app.command()(evaluate)
 app.command()(explain)
 app.command()(offenders)
 app.command()(suspects)
+for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, token):
+    app.command()(_operators)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
+import typer
 import urllib3
 
 from detector.errors import OddnodeError
+from detector.settings import TOKEN_VARIABLE
 
 SERVICE = "http://127.0.0.1:8080"
 MAX_BYTES = 32 << 20
 MAX_MESSAGE = 500
+MAX_TOKEN_BYTES = 4096
+
+UrlOption = Annotated[str, typer.Option(help="Address of the service.")]
+TokenFileOption = Annotated[
+    Path | None, typer.Option("--token-file", help="File with the API token (else ODDNODE_API_TOKEN).")
+]
 
 
-def ask(url: str, parameters: dict[str, str] | None = None) -> tuple[int, bytes]:
+def ask(
+    url: str, parameters: dict[str, str] | None = None, *, token_file: Path | None = None
+) -> tuple[int, bytes]:
     """Ask once, without following redirects.
 
     Parameters
@@ -23,6 +35,8 @@ def ask(url: str, parameters: dict[str, str] | None = None) -> tuple[int, bytes]
         Address of the route.
     parameters
         Query parameters, encoded here.
+    token_file
+        File with the token; None takes ``ODDNODE_API_TOKEN``, and without that there is none.
 
     Returns
     -------
@@ -32,16 +46,90 @@ def ask(url: str, parameters: dict[str, str] | None = None) -> tuple[int, bytes]
     Raises
     ------
     OddnodeError
-        When there is no answer.
+        When there is no answer, or it is refused for want of a token.
     """
-    timeout = urllib3.Timeout(connect=5.0, read=10.0)
+    return _request("GET", url, token_file, fields=parameters)
+
+
+def send(
+    method: str,
+    url: str,
+    sent: dict[str, Any] | None = None,
+    *,
+    parameters: dict[str, str] | None = None,
+    token_file: Path | None = None,
+) -> tuple[int, bytes]:
+    """Ask for a change, once.
+
+    Parameters
+    ----------
+    method
+        ``POST`` or ``DELETE``.
+    url
+        Address of the route, its parts encoded.
+    sent
+        JSON body of a ``POST``.
+    parameters
+        Query parameters of a ``DELETE``.
+    token_file
+        As of `ask`.
+
+    Returns
+    -------
+    tuple
+        As of `ask`.
+
+    Raises
+    ------
+    OddnodeError
+        As of `ask`.
+    """
+    if method == "POST":
+        return _request(method, url, token_file, json=sent or {})
+    return _request(method, url, token_file, fields=parameters)
+
+
+def _request(method: str, url: str, token_file: Path | None, **more: Any) -> tuple[int, bytes]:
+    timeout = urllib3.Timeout(connect=5.0, read=15.0)
+    headers = {}
+    if token := _token(token_file):
+        headers["Authorization"] = f"Bearer {token}"
+    if "json" in more:
+        headers["Content-Type"] = "application/json"
     try:
         with urllib3.PoolManager(retries=False, timeout=timeout) as pool:
-            response = pool.request("GET", url, fields=parameters, preload_content=False)
+            response = pool.request(
+                method, url, headers=headers, redirect=False, preload_content=False, **more
+            )
             body = response.read(MAX_BYTES)
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise OddnodeError(f"{url}: no answer: {error}") from None
+    if response.status in (401, 403, 429):
+        told = message_of(body) or "refused"
+        hint = f"; set {TOKEN_VARIABLE} or --token-file" if response.status == 401 else ""
+        raise OddnodeError(f"{url}: answered {response.status}: {told}{hint}")
     return response.status, body
+
+
+def _token(path: Path | None) -> str:
+    """Return the token, empty for none; it is never part of a message."""
+    where = TOKEN_VARIABLE
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if path is not None:
+        where = f"--token-file {path}"
+        try:
+            with path.open("rb") as stream:
+                token = stream.read(MAX_TOKEN_BYTES).decode("ascii")
+        except OSError as error:
+            raise OddnodeError(f"{where}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise OddnodeError(f"{where}: holds no token") from None
+    token = token.strip()
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise OddnodeError(f"{where}: holds no token")
+    if path is not None and not token:
+        raise OddnodeError(f"{where}: is empty")
+    return token
 
 
 def message_of(body: bytes) -> str:

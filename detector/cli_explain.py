@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from detector.calibration.chosen import choose
-from detector.cli_ask import SERVICE, ask, message_of
+from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
 from detector.cli_files import write_text
 from detector.errors import OddnodeError
@@ -61,6 +61,7 @@ def explain(
     overlay: OverlayOption = None,
     config: ConfigOption = None,
     use_pool: Annotated[bool, typer.Option(help="Take pool and spares from the recording.")] = False,
+    token_file: TokenFileOption = None,
 ) -> None:
     """Tell why a node was named at some time, or why not: evidence, thresholds, what was missing.
 
@@ -73,7 +74,7 @@ def explain(
         chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
         answer = of_recording(case, node, at, chosen, settings, n_signals=signals, use_pool=use_pool)
     else:
-        answer = of_service(url or SERVICE, node, at, signals)
+        answer = of_service(url or SERVICE, node, at, signals, token_file)
     _show(answer, json_file)
     raise typer.Exit(exit_code(answer))
 
@@ -156,7 +157,9 @@ def _unknown(recording: Recording, node: str, at: float, known: Sequence[str]) -
     return f"{recording.path}: node {node!r} is not known{near(node, known)}"
 
 
-def of_service(url: str, node: str, at: str | None, n_signals: int = SHOWN_SIGNALS) -> Answer:
+def of_service(
+    url: str, node: str, at: str | None, n_signals: int = SHOWN_SIGNALS, token_file: Path | None = None
+) -> Answer:
     """Ask a running service why a node is named, or was at a time, or was not.
 
     Parameters
@@ -177,7 +180,7 @@ def of_service(url: str, node: str, at: str | None, n_signals: int = SHOWN_SIGNA
     if at is not None:
         parameters["at"] = repr(moment_of(at, None))
     address = f"{url.rstrip('/')}/v1/explain"
-    status, body = ask(address, parameters)
+    status, body = ask(address, parameters, token_file=token_file)
     told = message_of(body) if status != 200 else ""
     if status == 503:
         Console(stderr=True).print(

@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from detector.cli_ask import SERVICE, ask, message_of
+from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of
 from detector.errors import OddnodeError
 from detector.offenders import Offender
 
@@ -32,10 +32,12 @@ def offenders(
     days: Annotated[float, typer.Option(min=0.01, max=3660, help="How far back.")] = 30.0,
     least: Annotated[int, typer.Option(min=1, max=1000, help="Incidents a node must have had.")] = 2,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many nodes at most.")] = 20,
+    token_file: TokenFileOption = None,
 ) -> None:
     """Rank the nodes that a running service named again and again: for planning repairs, no alarm."""
     address = f"{url.rstrip('/')}/v1/offenders"
-    status, body = ask(address, {"days": f"{days:g}", "least": str(least), "limit": str(limit)})
+    parameters = {"days": f"{days:g}", "least": str(least), "limit": str(limit)}
+    status, body = ask(address, parameters, token_file=token_file)
     console = Console()
     if status == 503:
         console.print(message_of(body) or "nothing has been evaluated yet", markup=False, highlight=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from detector.cli_ask import SERVICE, ask
+from detector.cli_ask import SERVICE, TokenFileOption, ask
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 
@@ -20,9 +21,10 @@ SHOWN = 6
 def suspects(
     url: Annotated[str, typer.Option(help="Address of the service.")] = SERVICE,
     evidence: Annotated[int, typer.Option(min=0, max=50, help="Pieces of evidence per node.")] = SHOWN,
+    token_file: TokenFileOption = None,
 ) -> None:
-    """Ask a running service who is suspect, and why; exit code 1 when somebody is."""
-    answer = _ask(f"{url.rstrip('/')}/v1/suspects")
+    """Ask a running service who is suspect, and why; exit code 1 when somebody is who is not muted."""
+    answer = _ask(f"{url.rstrip('/')}/v1/suspects", token_file)
     console = Console()
     if answer is None:
         console.print("nothing has been evaluated yet")
@@ -30,7 +32,7 @@ def suspects(
     for line in lines(answer, evidence):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     n_nodes, undetermined = answer["n_nodes"], sum(answer["undetermined"].values())
-    if answer["suspects"]:
+    if any(not one.get("muted") for one in answer["suspects"]):
         raise typer.Exit(FOUND)
     raise typer.Exit(UNJUDGED if undetermined >= n_nodes else 0)
 
@@ -57,6 +59,11 @@ def lines(answer: dict[str, Any], n_evidence: int) -> list[str]:
         since = f"since {_utc(one['since'])}"
         score = "without data now" if one["score"] is None else f"score {one['score']:.1f}, threshold 1"
         found.append(f"SUSPECT {one['node']}{part}: {since}, {score}")
+        if muted := one.get("muted"):
+            found.append(f"  muted until {_utc(muted['until'])}: {muted['reason']} ({muted['id']})")
+        if seen := one.get("acknowledged"):
+            note = f": {seen['note']}" if seen["note"] else ""
+            found.append(f"  acknowledged by {seen['by']} {_utc(seen['at'])}{note}")
         found.extend(diagnosis_lines(one.get("diagnosis")))
         for item in one["evidence"][:n_evidence]:
             where = f" [{item['part']}]" if item["part"] else ""
@@ -64,16 +71,16 @@ def lines(answer: dict[str, Any], n_evidence: int) -> list[str]:
         hidden = len(one["evidence"]) - n_evidence
         if hidden > 0:
             found.append(f"  and {hidden} more signals")
-    return found
+    return ["".join(c if c.isprintable() else " " for c in line) for line in found]
 
 
 def _utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _ask(url: str) -> dict[str, Any] | None:
+def _ask(url: str, token_file: Path | None) -> dict[str, Any] | None:
     """Return the answer, None before the first evaluation."""
-    status, body = ask(url)
+    status, body = ask(url, token_file=token_file)
     if status == 503:
         return None
     if status != 200:

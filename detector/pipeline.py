@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.control.model import Mute
 from detector.core import conclusion
 from detector.core import incidents as life
 from detector.core.absence import AbsenceReport, judge_absence
@@ -28,6 +29,7 @@ from detector.core.judge import (
 )
 from detector.core.judgeable import judgeable
 from detector.core.memory import Memory
+from detector.core.muted import muted_cells
 from detector.core.naming import NamingNotes
 from detector.core.over_time import scores_over_time
 from detector.core.parameters import Parameters
@@ -98,6 +100,7 @@ class Pipeline:
         self.thresholds = thresholds or Thresholds()
         self.cell_thresholds = CellThresholds(self.thresholds, p.z_threshold)
         self.declared: Mapping[str, str] | None = None
+        self.muted_metrics: Callable[[float], Sequence[Mute]] = lambda at: ()
         self._targets = sorted({spec.target for spec in catalog.specs})
         self.memory = Memory(self.interner, self._targets, Shift(self.n_window))
         self.events = GroupEvents()
@@ -145,9 +148,10 @@ class Pipeline:
         self._choose_pools(cells, suspects, at)
         self.part_classes.step(self.interner, cells.value)
         layout, pools = self._arrange()
+        self.memory.mute(muted_cells(self.muted_metrics(at), index, pools, self.catalog))
         stats = row_stats(cells.value, layout, self._floors, self.memory.rows, min_peers=p.min_peers, dt=dt)
         z = scores(cells.value, stats, layout)
-        np.putmask(z, self.memory.weights.weight == 0, np.nan)
+        np.putmask(z, (self.memory.weights.weight == 0) | self.memory.unheard, np.nan)
         np.putmask(z, pools.in_grace.take(self.interner.cell_node), np.nan)
         self.window.add(at, cells.value, stats, layout)
         threshold = self.cell_thresholds.of_cells(index.signals, index.cell_signal)
@@ -158,6 +162,7 @@ class Pipeline:
         )
         self._learn(z, deviating, suspects, at, dt)
         direct_score = self._step_direct(layout, cells, at, dt) * ("direct" in p.layers)
+        direct_score *= ~self.memory.unheard[self.memory.direct.cells]
         self.memory.note_exporters(cells.fresh)
         absence = self._absence(cells.fresh, at, is_partial=batch.is_partial)
         active, common = active_cells(
@@ -173,7 +178,7 @@ class Pipeline:
             index,
             self.memory.weights,
             p,
-            voting=(self.memory.weights.weight > 0) & ~self.memory.nameless,
+            voting=(self.memory.weights.weight > 0) & ~self.memory.nameless & ~self.memory.unheard,
             fresh_nodes=pools.in_grace,
             suspects=suspects,
             threshold=threshold,
@@ -194,11 +199,13 @@ class Pipeline:
             dt=dt,
         )
         active = active.and_also(shifted.when("habit" in p.layers))
+        active = active.only(~self.memory.unheard[active.cell])
         common = together(common, shared)
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
         own = own * ("standing" in p.layers)
         grown = self.memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
+        grown = grown.only(~self.memory.unheard[grown.cell])
         by_trend = grown.by_node(len(index.nodes)) * ("trend" in p.layers)
         fused = node_scores(
             active,
@@ -262,6 +269,10 @@ class Pipeline:
             self.pool_tracker.load(pools)
         self.events.changes.load(plain.get("pool_changes"))
         return []
+
+    def forget(self, node: str, at: float) -> None:
+        """Begin anew for a node that was repaired at `at`, epoch seconds; its incident is the caller's."""
+        self.memory.forget(node, at)
 
     def _take_in(self, batch: Batch, at: float) -> CellValues:
         p, index = self.parameters, self.interner

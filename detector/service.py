@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from detector.control.ledger import Keep
 from detector.core.views import GroupSummary, SeriesView
 from detector.errors import SourceError, StoreError
 from detector.explanation import Explanation
@@ -21,7 +22,8 @@ from detector.service_contracts import PipelineLike, ServiceHooks
 from detector.service_fetch import Fetcher, Stopped
 from detector.service_plan import Begin, Owed, newest, owed, part
 from detector.service_readiness import READY_STEPS, Condition, judge_readiness
-from detector.service_report import Times, kind_of
+from detector.service_repair import after_repair, repair, repairs_to_repeat
+from detector.service_report import Times, kind_of, log_transition
 from detector.service_view import BusyError, Latest, Readiness
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
@@ -35,6 +37,7 @@ CHUNK_SAMPLES = 1_500_000
 """Samples that are fetched at once while a window is filled: bounds memory."""
 
 SERIES_WAIT_S = 2.0
+REPAIR_WAIT_S = 5.0
 LAST_SNAPSHOT_S = 3.0
 """A learnt state that takes longer than this to save is not saved again at the end."""
 
@@ -91,6 +94,7 @@ class Service:
         self._pipeline_lock = threading.Lock()
         self._fetcher = Fetcher(open_source, pipeline.interner, schedule.tick_timeout_s, self._pipeline_lock)
         self._tick_lock = threading.Lock()
+        self._moving = threading.Lock()  # from an evaluation until it is stored and published
         self._stopping = threading.Event()
         self._latest: Latest | None = None
         self._last: int | None = None
@@ -144,6 +148,29 @@ class Service:
         with self._between_evaluations():
             return self._hooks.explain(node, n_signals) if self._hooks.explain is not None else None
 
+    def repaired(self, node: str, at: float, reason: str, keep: Keep) -> Incident | None:
+        """Clear a node's incident and forget what was learnt against it; see `ledger.Detection`."""
+        if not self._moving.acquire(timeout=REPAIR_WAIT_S):
+            raise BusyError("an evaluation is under way: ask again in a moment")
+        try:
+            with self._between_evaluations():
+                evaluated = max((k for k in (self._last, self._judge_after) if k is not None), default=0)
+                incident = self._pipeline.open.get(node)
+                done = repair(incident, node, at, reason, evaluated * self._schedule.step_s)
+                keep(done.repair, done.incidents, done.transitions)
+                self._pipeline.open.pop(node, None)
+                self._pipeline.forget(node, at)
+            for item in done.incidents:
+                self._silent.pop(item.id, None)
+            if self._latest is not None:
+                self._show(after_repair(self._latest, done))
+            for t in done.transitions:
+                self._telemetry.moved(t)
+                log_transition(t)
+        finally:
+            self._moving.release()
+        return next(iter(done.incidents), None)
+
     @contextmanager
     def _between_evaluations(self) -> Iterator[None]:
         if not self._pipeline_lock.acquire(timeout=SERIES_WAIT_S):
@@ -189,7 +216,8 @@ class Service:
             return False
         try:
             if self._latest is not None and self._has_judged and self._snapshot_took_s < LAST_SNAPSHOT_S:
-                self._save(self._latest.outcome, self._pipeline.snapshot())
+                with self._moving:
+                    self._save(self._latest.outcome, self._pipeline.snapshot())
                 self._has_judged = False  # so that ending twice saves once
             self._fetcher.close()
         finally:
@@ -224,6 +252,8 @@ class Service:
             # a learnt state that cannot be used must not keep the service from coming up, ever again
             log.exception("restore learnt_state=unusable")
             notes = self._pipeline.restore(None, incidents)
+        for node, at in repairs_to_repeat(self._store):
+            self._pipeline.forget(node, at)
         for note in notes:
             log.warning("restore note=%r", note)
         last = self._store.last_evaluation()
@@ -305,8 +335,15 @@ class Service:
 
     def _step(self, k: int, batch: Batch, times: Times, *, is_newest: bool) -> Outcome:
         """Evaluate one time, store what it says, publish it."""
-        at = k * self._schedule.step_s
         judge = self._judge_after is None or k > self._judge_after
+        with self._moving:
+            outcome = self._move(k, batch, times, is_newest=is_newest, judge=judge)
+        if judge and self._hooks.published is not None:
+            self._hooks.published(outcome)
+        return outcome
+
+    def _move(self, k: int, batch: Batch, times: Times, *, is_newest: bool, judge: bool) -> Outcome:
+        at = k * self._schedule.step_s
         begun = time.perf_counter()
         with self._pipeline_lock:
             # whatever happens inside, this time is not evaluated again
@@ -321,14 +358,9 @@ class Service:
             times.store_s += time.perf_counter() - storing
             self._telemetry.judged(outcome)
             for t in outcome.transitions:
-                log.info(
-                    "transition node=%s incident=%s before=%s after=%s at=%.0f reason=%r",
-                    t.node, t.incident_id, t.before, t.after, t.at, t.reason,
-                )  # fmt: skip
+                log_transition(t)
         if judge or is_newest:
             self._publish(outcome, groups)
-            if judge and self._hooks.published is not None:
-                self._hooks.published(outcome)
         return outcome
 
     def _before_evaluation(self, at: float) -> None:
@@ -345,11 +377,13 @@ class Service:
         begun = time.monotonic()
         if not self._has_judged or begun < self._snapshot_due:
             return
-        with self._pipeline_lock:
-            blob = self._pipeline.snapshot()
-        self._snapshot_took_s = time.monotonic() - begun
-        self._snapshot_due = begun + max(self._snapshot_s, SNAPSHOT_SHARE * self._snapshot_took_s)
-        self._save(outcome, blob)
+        with self._moving:
+            with self._pipeline_lock:
+                blob = self._pipeline.snapshot()
+            self._snapshot_took_s = time.monotonic() - begun
+            self._snapshot_due = begun + max(self._snapshot_s, SNAPSHOT_SHARE * self._snapshot_took_s)
+            # a repair since then has changed what was published
+            self._save(outcome if self._latest is None else self._latest.outcome, blob)
 
     def _save(self, outcome: Outcome, snapshot: bytes | None) -> None:
         """Store; when the disk refuses, go on in memory and try again next time."""
@@ -373,8 +407,14 @@ class Service:
         suspects = [i for i in (*outcome.incidents, *self._silent.values()) if i.state == "suspect"]
         scores = {verdict.node: verdict.score for verdict in outcome.verdicts}
         suspects.sort(key=lambda i: (-scores.get(i.node, 0.0), -i.peak_score, i.node))
-        self._latest = Latest(outcome, tuple(suspects), groups)
-        self._telemetry.show(outcome, {incident.node: incident.active_at for incident in suspects})
+        self._show(Latest(outcome, tuple(suspects), groups))
+
+    def _show(self, latest: Latest) -> None:
+        self._latest = latest
+        dismissed = self._hooks.operators.is_dismissed
+        self._telemetry.show(
+            latest.outcome, {i.node: i.active_at for i in latest.suspects if not dismissed(i.id)}
+        )
 
     def _report(self, outcome: Outcome, times: Times, duration_s: float) -> None:
         done = times.done(duration_s)

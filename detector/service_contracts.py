@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from detector.control.view import Muted, NothingMuted
 from detector.core.views import GroupSummary, SeriesView
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
@@ -15,6 +16,9 @@ from detector.source.base import Batch, Interner
 
 class PipelineLike(Protocol):
     """What the service needs of `detector.pipeline.Pipeline`."""
+
+    open: dict[str, Incident]
+    """Pending and suspect incidents by node."""
 
     @property
     def interner(self) -> Interner:
@@ -31,6 +35,9 @@ class PipelineLike(Protocol):
 
     def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
         """Return signals of a node against their peers."""
+
+    def forget(self, node: str, at: float) -> None:
+        """Begin anew for a node that was repaired at `at`, epoch seconds."""
 
     def snapshot(self) -> bytes:
         """Return the learnt state."""
@@ -53,8 +60,11 @@ class ServiceHooks:
     explain
         Called with a node's name and a number of signals between two evaluations; tells why the node is or
         is not named, None when it is not known.
+    operators
+        What operators have said: dismissed suspects are left out of own metrics.
     """
 
     before_evaluation: Callable[[Fetcher, float], None] | None = None
     published: Callable[[Outcome], None] | None = None
     explain: Callable[[str, int], Explanation | None] | None = None
+    operators: Muted = field(default_factory=NothingMuted)

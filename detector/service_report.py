@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from detector.errors import SourceDecode, SourceError, SourceStatus, SourceTimeout
+from detector.outcome import Transition
 from detector.source.base import Batch
 from detector.telemetry import TickTimes
+
+log = logging.getLogger("oddnode.detector.service")
+
+
+def log_transition(t: Transition) -> None:
+    """Log a step of an incident's life."""
+    log.info(
+        "transition node=%s incident=%s before=%s after=%s at=%.0f reason=%r",
+        t.node, t.incident_id, t.before, t.after, t.at, t.reason,
+    )  # fmt: skip
 
 
 class Times:

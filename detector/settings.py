@@ -28,6 +28,7 @@ from pydantic_settings.exceptions import SettingsError as EnvironmentFormError
 
 from detector.core.parameters import Parameters
 from detector.errors import SettingsError
+from detector.settings_auth import AuthSettings
 from detector.settings_delivery import DeliverySettings
 from detector.settings_file import SettingsFile, explain, read_settings_file, stray_variables
 from detector.source.credentials import without_userinfo
@@ -37,6 +38,7 @@ from grouping.placement import PlacementRules
 from grouping.pools import PoolRules, PoolTracker
 
 CONFIG_VARIABLE = "ODDNODE_CONFIG"
+TOKEN_VARIABLE = "ODDNODE_API_TOKEN"  # noqa: S105 - a name; commands that ask a service read it
 PREFIX = "ODDNODE_"
 
 Seconds = Annotated[float, Field(ge=0, le=10 * 365 * 86400, allow_inf_nan=False)]
@@ -198,10 +200,24 @@ class StoreSettings(_Section):
 
 
 class HttpSettings(_Section):
-    """Where the REST interface listens; port 0 takes a free one."""
+    """Where the REST interface listens; port 0 takes a free one.
+
+    Parameters
+    ----------
+    tls_cert, tls_key
+        PEM files of the certificate with its chain and of its key; without them it is plain HTTP.
+    """
 
     host: str = Field(default="127.0.0.1", min_length=1, max_length=255)
     port: int = Field(default=8080, ge=0, le=65535)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @model_validator(mode="after")
+    def _both(self) -> HttpSettings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together")
+        return self
 
 
 class LogSettings(_Section):
@@ -253,6 +269,7 @@ class Settings(BaseSettings):
     schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    auth: Annotated[AuthSettings, BeforeValidator(_json_in_text)] = Field(default_factory=AuthSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
     delivery: Annotated[DeliverySettings, BeforeValidator(_json_in_text)] = Field(
@@ -352,7 +369,8 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] | None = 
     if path is None and environment.get(CONFIG_VARIABLE):
         path = Path(environment[CONFIG_VARIABLE])
     file = SettingsFile("settings", {}, {}) if path is None else read_settings_file(path)
-    stray = stray_variables(environment, Settings.model_fields, CONFIG_VARIABLE, PREFIX)
+    own = {name: value for name, value in environment.items() if name.upper() != TOKEN_VARIABLE}
+    stray = stray_variables(own, Settings.model_fields, CONFIG_VARIABLE, PREFIX)
     if stray:
         raise SettingsError(f"environment variable {stray[0]} is no setting")
     try:

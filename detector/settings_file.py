@@ -21,7 +21,7 @@ SHOWN_ERRORS = 5
 
 Loc = tuple[str | int, ...]
 
-_SECRET = re.compile(r"token|password|headers|secret|delivery.*url", re.IGNORECASE)
+_SECRET = re.compile(r"token|password|headers|secret|sha256|delivery.*url", re.IGNORECASE)
 _PATHS = frozenset(
     {
         ("source", "bearer_token_file"),
@@ -32,6 +32,9 @@ _PATHS = frozenset(
         ("catalog", "path"),
         ("catalog", "overlays"),
         ("calibration", "path"),
+        ("http", "tls_cert"),
+        ("http", "tls_key"),
+        ("auth", "tokens_file"),
         ("store", "path"),
         ("recording", "path"),
     }

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ import msgspec
 
 from detector.errors import StoreError
 from detector.outcome import GroupEvent, Incident, Outcome, Transition
+from detector.store_control import end_feedback, prune_mutes
 from detector.store_read import StoreReader
 from detector.store_schema import check_owner, migrate
 
@@ -166,6 +167,43 @@ class Store(StoreReader):
             self._pending = _Pending()
             self._tidy(outcome.at)
 
+    def apply(
+        self,
+        write: Callable[[sqlite3.Connection], None],
+        incidents: Sequence[Incident] = (),
+        transitions: Sequence[Transition] = (),
+    ) -> None:
+        """Make a small change between evaluations in one transaction: on disk when this returns.
+
+        Parameters
+        ----------
+        write
+            Does the writing; called once, inside the transaction.
+        incidents, transitions
+            Further changes of the same transaction; newer than what waits to be written.
+
+        Raises
+        ------
+        StoreError
+            When the disk refuses; nothing was changed.
+        """
+        with self._guard:
+            if self._is_closed:
+                raise StoreError(f"{self.path}: is closed")
+            try:
+                if self._writer is None:
+                    self._writer = self._open()
+                with _transaction(self._writer):
+                    _put_incidents(self._writer, incidents)
+                    _put_transitions(self._writer, transitions)
+                    write(self._writer)
+            except (sqlite3.Error, OSError) as error:
+                raise StoreError(f"{self.path}: cannot be written: {error}") from error
+            # what waits since the disk refused must not undo this later
+            for incident in incidents:
+                if incident.id in self._pending.incidents:
+                    self._pending.incidents[incident.id] = incident
+
     def close(self) -> None:
         """Write what is pending if possible, truncate the log, free the lock."""
         with self._guard:
@@ -193,24 +231,9 @@ class Store(StoreReader):
             self._writer = self._open()
         connection, pending = self._writer, self._pending
         with _transaction(connection):
-            connection.executemany(
-                "INSERT INTO incidents VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
-                "node=excluded.node, state=excluded.state, active_at=excluded.active_at, "
-                "suspect_at=excluded.suspect_at, cleared_at=excluded.cleared_at, "
-                "peak_score=excluded.peak_score, body=excluded.body",
-                [
-                    (i.id, i.node, i.state, i.active_at, i.suspect_at, i.cleared_at, i.peak_score, _encode(i))
-                    for i in pending.incidents.values()
-                ],
-            )
-            connection.executemany(
-                "INSERT OR IGNORE INTO transitions (incident_id, at, before, after, node, reason) "
-                "VALUES (?,?,?,?,?,?)",
-                [
-                    (t.incident_id, t.at, t.before, t.after, t.node, t.reason)
-                    for t in pending.transitions.values()
-                ],
-            )
+            _put_incidents(connection, pending.incidents.values())
+            _put_transitions(connection, pending.transitions.values())
+            end_feedback(connection, pending.incidents.values())
             connection.executemany(
                 "INSERT OR REPLACE INTO group_events VALUES (?,?,?,?,?)",
                 [(e.id, e.pool, e.started_at, e.ended_at, _encode(e)) for e in pending.group_events.values()],
@@ -298,7 +321,29 @@ class Store(StoreReader):
             )
             connection.execute("DELETE FROM incidents WHERE state = 'cleared' AND cleared_at < ?", (before,))
             connection.execute("DELETE FROM group_events WHERE ended_at < ?", (before,))
+            prune_mutes(connection, before)
         connection.execute("PRAGMA incremental_vacuum(2000)")
+
+
+def _put_incidents(connection: sqlite3.Connection, incidents: Iterable[Incident]) -> None:
+    connection.executemany(
+        "INSERT INTO incidents VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
+        "node=excluded.node, state=excluded.state, active_at=excluded.active_at, "
+        "suspect_at=excluded.suspect_at, cleared_at=excluded.cleared_at, "
+        "peak_score=excluded.peak_score, body=excluded.body",
+        [
+            (i.id, i.node, i.state, i.active_at, i.suspect_at, i.cleared_at, i.peak_score, _encode(i))
+            for i in incidents
+        ],
+    )
+
+
+def _put_transitions(connection: sqlite3.Connection, transitions: Iterable[Transition]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO transitions (incident_id, at, before, after, node, reason) "
+        "VALUES (?,?,?,?,?,?)",
+        [(t.incident_id, t.at, t.before, t.after, t.node, t.reason) for t in transitions],
+    )
 
 
 @contextmanager

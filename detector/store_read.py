@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -135,6 +135,17 @@ class StoreReader:
         with self._reading() as connection:
             row = connection.execute("SELECT body FROM state WHERE name = 'pipeline'").fetchone()
         return None if row is None else bytes(row[0])
+
+    def rows(self, sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Return what a query of other parts of the store finds.
+
+        Raises
+        ------
+        StoreError
+            When the store cannot be read.
+        """
+        with self._reading() as connection:
+            return connection.execute(sql, values).fetchall()
 
     def _decoded(self, sql: str, values: tuple[object, ...], decoder: msgspec.json.Decoder[T]) -> list[T]:
         with self._reading() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from detector.errors import StoreError
@@ -46,6 +47,39 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE state (name TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
     CREATE TABLE meta (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE mutes (
+        id TEXT PRIMARY KEY,
+        start REAL NOT NULL,
+        until REAL NOT NULL,
+        ended_at REAL,
+        body BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX mutes_by_time ON mutes (start);
+    CREATE TABLE feedback (
+        incident_id TEXT PRIMARY KEY,
+        node TEXT NOT NULL,
+        verdict TEXT NOT NULL,
+        at REAL NOT NULL,
+        started_at REAL NOT NULL,
+        ended_at REAL,
+        body BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX feedback_by_time ON feedback (started_at);
+    CREATE TABLE repairs (node TEXT PRIMARY KEY, at REAL NOT NULL, evaluated_at REAL NOT NULL) WITHOUT ROWID;
+    CREATE TABLE audit (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        at REAL NOT NULL,
+        by TEXT NOT NULL,
+        action TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        note TEXT NOT NULL
+    );
+    CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit trail is append-only'); END;
+    CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit trail is append-only'); END;
+    """,
     # of delivery: what is out, what is to be told, who was told up to where
     """
     CREATE TABLE told (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
@@ -86,15 +120,24 @@ def migrate(connection: sqlite3.Connection) -> None:
     for number in range(version, VERSION):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for statement in MIGRATIONS[number].split(";"):
-                if statement.strip():
-                    connection.execute(statement)
+            for statement in _statements(MIGRATIONS[number]):
+                connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {number + 1}")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield whole statements: the body of a trigger holds semicolons of its own."""
+    statement = ""
+    for piece in script.split(";"):
+        statement += piece + ";"
+        if statement.strip(" \n;") and sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from detector.outcome import Outcome, Status
+from detector.outcome import Outcome, Status, Transition
 from detector.telemetry_delivery import DeliveryTelemetry
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
@@ -196,7 +196,11 @@ class Telemetry:
         if outcome.is_partial:
             self._partial.inc()
         for transition in outcome.transitions:
-            self._transitions.labels(transition.after).inc()
+            self.moved(transition)
+
+    def moved(self, transition: Transition) -> None:
+        """Count a step of an incident."""
+        self._transitions.labels(transition.after).inc()
 
     def show(self, outcome: Outcome, suspects: Mapping[str, float]) -> None:
         """Set the gauges that describe an evaluation; nodes that are gone are taken away.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from detector.core.views import GroupSummary, SeriesView
-from detector.outcome import Incident, Outcome, Status, Transition, Verdict
+from detector.outcome import Evidence, Incident, Outcome, Status, Transition, Verdict
 from detector.source.base import Batch, Interner
 
 T0 = 1_767_225_600.0
@@ -122,6 +122,8 @@ class ScriptedPipeline:
         self._interner = FakeInterner()
         self.restored: bytes | None = None
         self.declared: Any = None
+        self.evidence: dict[str, tuple[Evidence, ...]] = {}
+        self.forgotten: list[tuple[str, float]] = []
 
     @property
     def interner(self) -> FakeInterner:
@@ -141,7 +143,10 @@ class ScriptedPipeline:
                 shown.extend(self._advance(plan, at, moved))
         else:
             shown.extend(self.open.values())
-        verdicts = [Verdict(i.node, "p", Status(i.state), 2.0) for i in self.open.values()]
+        verdicts = [
+            Verdict(i.node, "p", Status(i.state), 2.0, evidence=self.evidence.get(i.node, ()))
+            for i in self.open.values()
+        ]
         return Outcome(
             at, tuple(verdicts), tuple(shown), tuple(moved), is_partial=batch.is_partial,
             n_series=len(self._interner.codes), n_cells=1, n_groups=1,
@@ -171,6 +176,9 @@ class ScriptedPipeline:
 
     def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
         return []
+
+    def forget(self, node: str, at: float) -> None:
+        self.forgotten.append((node, at))
 
     def snapshot(self) -> bytes:
         return json.dumps({"calls": len(self.calls)}).encode()

@@ -181,9 +181,10 @@ def test_rules_use_own_metrics_only() -> None:
 def routes(tmp_path: Path) -> tuple[dict[str, Any], dict[str, type[BaseModel]]]:
     app = create_app(FakeView(StoreReader(tmp_path / "x.db")))
     models = {
-        route.path_format: route.response_model
+        f"{method} {route.path_format}": route.response_model
         for route in _all_routes(app.routes)
         if isinstance(route, APIRoute) and route.response_model is not None
+        for method in route.methods
     }
     return app.openapi()["paths"], models
 
@@ -201,7 +202,7 @@ def sections() -> dict[str, str]:
     pieces = re.split(r"^#{2,3} ", text_of("api.md"), flags=re.MULTILINE)
     found = {}
     for piece in pieces:
-        if heading := re.match(r"`GET ([^`]+)`\n", piece):
+        if heading := re.match(r"`([A-Z]+ [^`]+)`\n", piece):
             found[heading[1]] = piece
     return found
 
@@ -209,11 +210,12 @@ def sections() -> dict[str, str]:
 def test_every_route_and_parameter_is_told(tmp_path: Path) -> None:
     paths, _ = routes(tmp_path)
     told = sections()
-    assert set(told) == set(paths)
-    for path, methods in paths.items():
-        real = {p["name"] for p in methods["get"].get("parameters", []) if p["in"] == "query"}
-        rows = {coded(row["parameter"])[0] for row in tables(told[path]) if "parameter" in row}
-        assert rows == real, path
+    operations = {f"{m.upper()} {path}": op for path, methods in paths.items() for m, op in methods.items()}
+    assert set(told) == set(operations)
+    for name, operation in operations.items():
+        real = {p["name"] for p in operation.get("parameters", []) if p["in"] == "query"}
+        rows = {coded(row["parameter"])[0] for row in tables(told[name]) if "parameter" in row}
+        assert rows == real, name
 
 
 def test_examples_of_answers_fit_the_schemas(tmp_path: Path) -> None:

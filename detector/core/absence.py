@@ -92,6 +92,8 @@ class Presence:
         Number of the comparison unit in `PART_UNITS`, -1 for the rest.
     exporters
         Names of exporters.
+    unheard : ndarray of shape (n_cells,), bool
+        Cells of muted metrics, which nobody expects; empty for none.
     """
 
     n_fresh: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -100,6 +102,7 @@ class Presence:
     exporter_of: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     unit: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     exporters: list[str] = field(default_factory=list)
+    unheard: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def grow_to(self, index: SeriesIndex) -> None:
         """Make room for new cells."""
@@ -128,7 +131,8 @@ class Presence:
 
     def expected(self, at: float, forget_s: float) -> BoolArray:
         """Cells that should be there: seen often enough, and not given up."""
-        return (self.n_fresh >= EXPECT_AFTER_SAMPLES) & (self.exporter >= 0) & (at - self.last_s < forget_s)
+        found = (self.n_fresh >= EXPECT_AFTER_SAMPLES) & (self.exporter >= 0) & (at - self.last_s < forget_s)
+        return found & ~self.unheard if len(self.unheard) == len(found) else found
 
 
 def judge_absence(

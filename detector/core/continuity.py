@@ -51,6 +51,11 @@ class Continuity:
         self.since = grow(self.since, size, np.nan)  # type: ignore[assignment]
         self.unknown_s = grow(self.unknown_s, size, 0.0)  # type: ignore[assignment]
 
+    def forget(self, chosen: BoolArray) -> None:
+        """Reset the clocks of the chosen cells."""
+        self.dwell_s[chosen] = self.strength[chosen] = self.unknown_s[chosen] = 0.0
+        self.since[chosen] = np.nan
+
     def step(
         self,
         score: FloatArray,

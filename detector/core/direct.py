@@ -84,6 +84,20 @@ class DirectState:
     codes: dict[int, frozenset[float]] = field(default_factory=dict)
     n_indexed: int = 0
 
+    def forget(self, cells: BoolArray) -> None:
+        """Drop held events and times of the chosen cells; their newest values stay, so that they are no news.
+
+        Parameters
+        ----------
+        cells : ndarray of shape (n_cells,), bool
+            Chosen among all cells.
+        """
+        mine = self.cells[self.cells < len(cells)]
+        chosen = np.flatnonzero(cells[mine])
+        self.event_at[chosen] = self.since[chosen] = np.nan
+        for name in ("n_events", "base", "event_value", "faulty_s"):
+            getattr(self, name)[chosen] = 0.0
+
 
 _RULES = {"rise": 0, "rate": 1, "value": 2, "change": 3}
 

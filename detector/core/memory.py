@@ -70,6 +70,9 @@ class Memory:
     trend: Trend = field(default_factory=Trend)
     weights: CellWeights = field(default_factory=_no_weights)
     exporter_seen: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    unheard: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Cells of muted metrics, of shape (n_cells,): they are no evidence."""
+    _forgotten: dict[str, float] = field(default_factory=dict)
     _saved: Snapshot | None = None
     _saved_row: dict[str, int] = field(default_factory=dict)
     _saved_direct: dict[int, int] = field(default_factory=dict)
@@ -93,6 +96,7 @@ class Memory:
             self.presence.grow_to(self.index)
             self.trend.grow_to(self.index)
             self._extend_weights(start)
+            self.unheard = np.concatenate([self.unheard, np.zeros(size - start, dtype=bool)])
             if self._saved is not None:
                 self._recall(self._saved, start)
         self.node_clock.grow_to(len(self.index.nodes))
@@ -104,6 +108,47 @@ class Memory:
             self.exporter_seen = larger
         moves = self.index.take_moves()
         return self._carry(moves) if moves is not None else {}
+
+    def mute(self, cells: BoolArray) -> None:
+        """Let cells be no evidence until the next call; events that they had are not held either."""
+        before, self.unheard = self.unheard, cells
+        self.presence.unheard = cells
+        if before.any() or cells.any():
+            self.direct.forget(before | cells)
+
+    def forget(self, node: str, at: float) -> None:
+        """Begin anew for a node that was repaired: what speaks against it must show again.
+
+        Its habits stay: they were not learnt while it was under suspicion, they excuse what is usual for
+        its place, and without them a fault that is still there would be learnt as usual.
+
+        Parameters
+        ----------
+        node
+            Node name; cells of it that come back later from a snapshot begin anew as well.
+        at
+            Epoch seconds; what is missing counts as missing from then on.
+        """
+        self._forgotten[node] = at
+        if node not in self.index.nodes:
+            return
+        number = self.index.nodes.index(node)
+        size = len(self.habit.n_seen)  # the index may have gained cells in a fetch since
+        self._begin_anew(self.index.cell_node[:size] == number, at)
+        if number < len(self.node_clock.dwell_s):
+            self.node_clock.forget(np.arange(len(self.node_clock.dwell_s)) == number)
+        if number < len(self.exporter_seen):
+            self.exporter_seen[number] = 0.0
+
+    def _begin_anew(self, cells: BoolArray, at: float) -> None:
+        self.clock.forget(cells)
+        self.past.forget(cells)
+        self.standing.forget(cells)
+        self.shift.start_anew(cells)
+        self.direct.forget(cells)
+        self.trend.forget(cells)
+        known = cells & (self.presence.n_fresh > 0)
+        self.presence.last_s[known] = np.maximum(self.presence.last_s[known], at)
 
     def caps(self) -> FloatArray:
         """Return the most that each target is worth; a metric without a known target never decides alone."""
@@ -151,6 +196,8 @@ class Memory:
                 return float(getattr(self.direct, name)[k])
         row = self._saved_direct.get(cell)
         if row is None or self._saved is None:
+            return None
+        if name != "last" and self.index.nodes[self.index.cell_node[cell]] in self._forgotten:
             return None
         return float(self._saved.cells[f"direct_{name}"][row])
 
@@ -237,6 +284,11 @@ class Memory:
         self.shift.n_seen[cells[self.shift.n_seen[cells] < WARM_UP_SAMPLES]] = 0.0
         self._saved_direct.update(zip(cells.tolist(), rows.tolist(), strict=True))
         self.trend.recall(saved.tables, dict(zip(cells.tolist(), rows.tolist(), strict=True)))
+        for node, at in self._forgotten.items():
+            if node in self.index.nodes:
+                mine = self.index.cell_node == self.index.nodes.index(node)
+                mine[:start] = False
+                self._begin_anew(mine, at)
 
     def _extend_weights(self, start: int) -> None:
         weight, sign, target = [], [], []

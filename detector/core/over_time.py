@@ -74,17 +74,18 @@ def scores_over_time(
     plain[(rows < 0) | (memory.weights.weight == 0)] = np.nan
     # Who is idle among the busy differs for good in what nodes tell, and not in what jobs tell.
     plain[~(memory.nameless | memory.of_job)] = np.nan
+    heard = ~memory.unheard
+    plain[memory.unheard] = np.nan
+    nameless = memory.nameless & heard
     memory.standing.step(plain, dt)
-    standing = memory.standing.scores(node, pool_of)
+    standing = memory.standing.scores(node, pool_of, heard)
     if fresh_nodes.any():
         memory.past.forget(fresh_nodes[node])
-    memory.past.step(
-        values, memory.nameless, stats, layout, floor, min_peers=min_peers, dt=dt, skip=suspects[node]
-    )
-    shifted = memory.past.scores(memory.nameless, node, memory.weights.target, pool_of)
+    memory.past.step(values, nameless, stats, layout, floor, min_peers=min_peers, dt=dt, skip=suspects[node])
+    shifted = memory.past.scores(nameless, node, memory.weights.target, pool_of)
     always = np.flatnonzero(memory.standing.cells() & np.isfinite(plain) & (standing[node] >= SHOWN_FROM))
     far = np.abs(memory.past.shift) >= BEGUN * SHIFT_THRESHOLD
-    moved = np.flatnonzero(far & memory.nameless & (shifted[node] >= SHOWN_FROM))
+    moved = np.flatnonzero(far & nameless & (shifted[node] >= SHOWN_FROM))
     shown = _shown(
         memory, always, plain[always], at - memory.standing.seen_s[always], PLAINLY, is_shift=False
     )

@@ -302,7 +302,7 @@ class Shift:
         """
         row_of = layout.any_row_of_cell
         if fresh_start.any():
-            self._start_anew(fresh_start)
+            self.start_anew(fresh_start)
         if len(stats.median):
             against = stats.median[np.maximum(row_of, 0)]
             near = np.clip(values - against, -FARTHEST, FARTHEST)
@@ -354,10 +354,11 @@ class Shift:
             )
         return np.asarray(far & np.isfinite(size))
 
-    def _start_anew(self, cells: BoolArray) -> None:
+    def start_anew(self, cells: BoolArray) -> None:
+        """Forget what the chosen cells used to differ, and all shifts of them."""
         self.n_seen[cells] = 0.0
         self._sum[cells] = self._count[cells] = 0.0
-        self._long_score[cells] = np.nan
+        self._long_score[cells] = self.since[cells] = np.nan
         self.short.forget(cells)
         self.long.forget(cells)
 

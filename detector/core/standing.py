@@ -61,6 +61,11 @@ class Standing:
         for name in self.__slots__:
             setattr(self, name, grow(getattr(self, name), size, 0.0))
 
+    def forget(self, cells: BoolArray) -> None:
+        """Begin anew for the chosen cells."""
+        for name in self.__slots__:
+            getattr(self, name)[cells] = 0.0
+
     def step(self, plain: FloatArray, dt: float) -> None:
         """Count one evaluation.
 
@@ -87,7 +92,9 @@ class Standing:
         """Tell which cells have differed plainly in nearly every sample, shape (n_cells,)."""
         return np.asarray(self._judged() & (self.far >= NEARLY_ALWAYS * self.seen))
 
-    def scores(self, node: IntArray, pool_of: NDArray[np.int32]) -> FloatArray:
+    def scores(
+        self, node: IntArray, pool_of: NDArray[np.int32], heard: BoolArray | None = None
+    ) -> FloatArray:
         """Return one score per node: the share of its signals that differ for good, over `MANY`.
 
         Parameters
@@ -96,6 +103,8 @@ class Standing:
             Number of the node of each cell.
         pool_of : ndarray of shape (n_nodes,)
             Number of the pool of each node.
+        heard : ndarray of shape (n_cells,), bool
+            Cells that count, None for all.
 
         Returns
         -------
@@ -105,6 +114,8 @@ class Standing:
         n_nodes = len(pool_of)
         judged = self._judged()
         standing = self.cells()
+        if heard is not None:
+            judged, standing = judged & heard, standing & heard
         if not standing.any():
             return np.zeros(n_nodes)
         count = np.bincount(node[judged], minlength=n_nodes)

@@ -154,6 +154,14 @@ class Trend:
         self._n += here
         return self.found
 
+    def forget(self, cells: BoolArray) -> None:
+        """Begin anew for the chosen of all cells."""
+        mine = cells[self.cells]
+        self.fast[:, mine] = self.slow[:, mine] = np.nan
+        self._sum[mine] = self._n[mine] = 0.0
+        self._by_scale = [part.only(~cells[part.cell]) for part in self._by_scale]
+        self.found = self.found.only(~cells[self.found.cell])
+
     def carry(self, new: IntArray, old: IntArray) -> None:
         """Hand what is known of cells to those that took over from them."""
         for into, out in zip(new.tolist(), old.tolist(), strict=True):

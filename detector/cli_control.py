@@ -1,0 +1,237 @@
+"""Commands of operators: ack, dismiss, mute, unmute, mutes, repaired; each asks a running service."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+import typer
+from rich.console import Console
+
+from detector.cli_ask import SERVICE, TokenFileOption, UrlOption, ask, message_of, send
+from detector.errors import OddnodeError
+
+LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+MAX_SHOWN = 1000
+
+_FOR = re.compile(r"(?=.)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+
+ByOption = Annotated[
+    str | None, typer.Option("--by", help="Who acts (else your user name); a token's name wins.")
+]
+NoteOption = Annotated[str, typer.Option("--note", help="What else there is to say.")]
+
+
+def ack(
+    incident: Annotated[str, typer.Argument(help="Incident, such as gpu068@1767225240.")],
+    note: NoteOption = "",
+    by: ByOption = None,
+    url: UrlOption = SERVICE,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Acknowledge an incident: it is a fault, and somebody looks after it."""
+    path = f"/v1/incidents/{_part(incident)}/acknowledge"
+    answer = _changed("POST", url, path, token_file, {"note": note, "by": _who(by)})
+    _say(f"acknowledged: {answer['feedback']['incident_id']}, by {answer['feedback']['by']}")
+
+
+def dismiss(
+    incident: Annotated[str, typer.Argument(help="Incident, such as gpu068@1767225240.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is a false alarm; kept as feedback.")],
+    by: ByOption = None,
+    url: UrlOption = SERVICE,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Dismiss an incident as a false alarm: it is no suspect, unless there is other evidence."""
+    path = f"/v1/incidents/{_part(incident)}/dismiss"
+    answer = _changed("POST", url, path, token_file, {"reason": reason, "by": _who(by)})
+    _say(f"dismissed: {answer['feedback']['incident_id']}, by {answer['feedback']['by']}")
+
+
+def repaired(
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    note: NoteOption = "",
+    by: ByOption = None,
+    url: UrlOption = SERVICE,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Set a node healthy after its repair: its incident is cleared, and it is judged afresh."""
+    path = f"/v1/nodes/{_part(node)}/repaired"
+    answer = _changed("POST", url, path, token_file, {"note": note, "by": _who(by)})
+    cleared = f"cleared {answer['cleared']}" if answer["cleared"] else "it had no incident"
+    _say(f"repaired: {answer['node']}, {cleared}; it is judged afresh")
+
+
+def mute(
+    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    node: Annotated[str, typer.Option(help="Node, exactly.")] = "",
+    pool: Annotated[str, typer.Option(help="Pool, exactly.")] = "",
+    metric: Annotated[str, typer.Option(help="Metric that is no evidence meanwhile.")] = "",
+    for_: Annotated[str | None, typer.Option("--for", help="How long: 2h, 1d12h, 90m.")] = None,
+    until: Annotated[str | None, typer.Option(help="End: epoch seconds or ISO 8601.")] = None,
+    start: Annotated[
+        str | None, typer.Option(help="Begin of a maintenance window: epoch seconds or ISO 8601; else now.")
+    ] = None,
+    note: NoteOption = "",
+    by: ByOption = None,
+    url: UrlOption = SERVICE,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Mute a node, a pool, a metric or a combination for a while; with --start a maintenance window."""
+    if (for_ is None) == (until is None):
+        raise OddnodeError("give the end of the mute: --for 2h or --until TIME, one of them")
+    sent: dict[str, Any] = {
+        "node": node, "pool": pool, "metric": metric, "reason": reason, "note": note, "by": _who(by),
+    }  # fmt: skip
+    if start is not None:
+        sent["start"] = moment_of(start, "--start")
+    if for_ is not None:
+        sent["for_s"] = seconds_of(for_)
+    if until is not None:
+        sent["until"] = moment_of(until, "--until")
+    made = _changed("POST", url, "/v1/mutes", token_file, sent)["mute"]
+    _say(f"{'planned' if made['state'] == 'planned' else 'muted'}: {line_of(made)}")
+
+
+def unmute(
+    mute_id: Annotated[str, typer.Argument(metavar="ID", help="The mute, as `oddnode mutes` shows it.")],
+    note: NoteOption = "",
+    by: ByOption = None,
+    url: UrlOption = SERVICE,
+    token_file: TokenFileOption = None,
+) -> None:
+    """End a mute, or call off a maintenance window."""
+    answer = _changed(
+        "DELETE", url, f"/v1/mutes/{_part(mute_id)}", token_file, parameters={"by": _who(by), "note": note}
+    )
+    _say(f"ended: {line_of(answer['mute'])}")
+
+
+def mutes(
+    ended: Annotated[bool, typer.Option("--ended", help="Also those that are over.")] = False,
+    url: UrlOption = SERVICE,
+    token_file: TokenFileOption = None,
+) -> None:
+    """List what is muted and what is planned."""
+    address = f"{url.rstrip('/')}/v1/mutes"
+    status, body = ask(address, {"limit": str(MAX_SHOWN), "ended": str(ended).lower()}, token_file=token_file)
+    answer = parsed(address, status, body)
+    if not answer["mutes"]:
+        _say("nothing is muted")
+    for one in answer["mutes"]:
+        _say(f"{one['state']}: {line_of(one)}")
+    if answer["total"] > len(answer["mutes"]):
+        _say(f"and {answer['total'] - len(answer['mutes'])} more")
+
+
+def line_of(one: dict[str, Any]) -> str:
+    """Put one mute into a line."""
+    what = ", ".join(f"{kind} {one[kind]}" for kind in ("node", "pool", "metric") if one[kind])
+    end = one["until"] if one["ended_at"] is None else one["ended_at"]
+    return f"{one['id']} {what}, {_utc(one['start'])} to {_utc(end)}, {one['by']}: {one['reason']}"
+
+
+def seconds_of(text: str) -> float:
+    """Return seconds of ``2h``, ``1d12h``, ``90m``.
+
+    Raises
+    ------
+    OddnodeError
+        When it is none of that.
+    """
+    found = _FOR.fullmatch(text.strip())
+    if found is None or len(text) > 40:
+        raise OddnodeError(f"--for {text!r} is no time such as 2h, 1d12h or 90m")
+    return sum(float(n or 0) * s for n, s in zip(found.groups(), (86400, 3600, 60, 1), strict=True))
+
+
+def moment_of(text: str, option: str) -> float:
+    """Return epoch seconds of a time on the command line.
+
+    Raises
+    ------
+    OddnodeError
+        Names the option.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise OddnodeError(f"{option} {text!r} is neither epoch seconds nor ISO 8601") from None
+        found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= found <= LATEST_S:
+        raise OddnodeError(f"{option} {text!r} is no time between the years 1970 and 9999")
+    return found
+
+
+def parsed(address: str, status: int, body: bytes) -> dict[str, Any]:
+    """Return an answer of the service.
+
+    Raises
+    ------
+    OddnodeError
+        With the service's own sentence when it refused.
+    """
+    if not 200 <= status < 300:
+        told = message_of(body) or "is it an Oddnode service of this version?"
+        raise OddnodeError(f"{address}: answered {status}: {told}")
+    try:
+        found = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise OddnodeError(f"{address}: the answer is not that of an Oddnode service") from None
+    return found
+
+
+def _changed(
+    method: str,
+    url: str,
+    path: str,
+    token_file: Path | None,
+    sent: dict[str, Any] | None = None,
+    *,
+    parameters: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Ask for a change; once more when an evaluation was in the way."""
+    address = f"{url.rstrip('/')}{path}"
+    for attempt in range(3):
+        status, body = send(method, address, sent, parameters=parameters, token_file=token_file)
+        if status != 503 or attempt == 2:
+            break
+        time.sleep(2.0)
+    try:
+        return parsed(address, status, body)
+    except KeyError:
+        raise OddnodeError(f"{address}: the answer is not that of an Oddnode service") from None
+
+
+def _part(text: str) -> str:
+    """Return a name as a part of an address."""
+    if not text.strip():
+        raise OddnodeError("the name must not be empty")
+    return quote(text, safe="@")
+
+
+def _who(by: str | None) -> str:
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+def _say(text: str) -> None:
+    clean = "".join(c if c.isprintable() else " " for c in text)
+    Console().print(clean, markup=False, highlight=False, soft_wrap=True)
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
