@@ -56,6 +56,7 @@ def test_a_fault_is_told_once_through_kill_9_and_an_outage_of_the_receivers(tmp_
         hook = stack.enter_context(Catcher(port=hook_port))
         manager = stack.enter_context(servers.alertmanager(tmp_path / "am", hook.url + "-am", am_port))
         service = Serving(tmp_path, settings)
+        service.wait_for("/healthz", bool, "it is up again")
 
         def alerts() -> Any:
             return get_json(manager.port, "/api/v2/alerts?filter=alertname%3DOddnodeSuspect")
