@@ -24,6 +24,7 @@ from api.app import create_app
 from detector.calibration.chosen import choose
 from detector.calibration.model import MONTH_S, Calibration
 from detector.control.desk import Desk
+from detector.delivery.delivery import Delivery
 from detector.errors import SettingsError, StoreError
 from detector.explain import explain
 from detector.outcome import Outcome
@@ -325,8 +326,18 @@ def _run(
     desk = Desk(ControlStore(store), parts.clock.now)
     parts.pipeline.muted_metrics = desk.metric_mutes
 
+    telemetry = _telemetry(parts, store)
+    telemetry.configured(settings.describe())
+    delivery = Delivery(
+        settings.delivery, store.path, parts.clock.now, telemetry.delivery,
+        muted=desk, is_shadow=settings.recording.path is not None,  # what is played calls nobody
+    )  # fmt: skip
+
     def published(outcome: Outcome) -> None:
         desk.observe(outcome)
+        latest = service.latest()
+        if latest is not None:
+            delivery.feed(outcome, latest.suspects)
         if hooks.published is not None:
             hooks.published(outcome)
 
@@ -335,7 +346,7 @@ def _run(
         parts.open_source,
         parts.pipeline,
         store,
-        _telemetry(parts, store),
+        telemetry,
         parts.clock,
         begin=parts.begin,
         snapshot_s=settings.store.snapshot_s,
@@ -378,9 +389,12 @@ def _run(
     signals.on_first = end
     if signals.stopping.is_set():
         return 0
+    delivery.start()
     loop.start()
     server.run(sockets=[door.bound])
-    if not loop.stop(STOP_S):
+    is_over = loop.stop(STOP_S)
+    delivery.finish()
+    if not is_over:
         log.error("ending tick_still_runs=true waited_s=%g", STOP_S)
         store.close()
         # the interpreter would wait for the thread of the tick; what is stored is whole

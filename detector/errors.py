@@ -8,7 +8,8 @@
     │   ├── SourceTimeout    no answer in time
     │   ├── SourceStatus     an answer that refuses (401, 422, 503 ...)
     │   └── SourceDecode     an answer, or a recording, that is not what it should be
-    └── StoreError           the store of incidents
+    ├── StoreError           the store of incidents
+    └── DeliveryError        a receiver of suspects and group events
 
 `grouping.CatalogError` is a ValueError of its own room.
 """
@@ -54,3 +55,22 @@ class SourceDecode(SourceError):
 
 class StoreError(OddnodeError):
     """The store cannot be read or written; names the file."""
+
+
+class DeliveryError(OddnodeError):
+    """A receiver was not told; names it without secrets.
+
+    Parameters
+    ----------
+    message
+        Sentence for a person.
+    status
+        HTTP status of a refusal, None when there was no answer.
+    retry_after_s
+        Seconds that the receiver asks to wait, None when it does not say.
+    """
+
+    def __init__(self, message: str, status: int | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s

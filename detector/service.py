@@ -412,7 +412,9 @@ class Service:
     def _show(self, latest: Latest) -> None:
         self._latest = latest
         dismissed = self._hooks.operators.is_dismissed
-        self._telemetry.show(latest.outcome, [i.node for i in latest.suspects if not dismissed(i.id)])
+        self._telemetry.show(
+            latest.outcome, {i.node: i.active_at for i in latest.suspects if not dismissed(i.id)}
+        )
 
     def _report(self, outcome: Outcome, times: Times, duration_s: float) -> None:
         done = times.done(duration_s)

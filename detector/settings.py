@@ -29,6 +29,7 @@ from pydantic_settings.exceptions import SettingsError as EnvironmentFormError
 from detector.core.parameters import Parameters
 from detector.errors import SettingsError
 from detector.settings_auth import AuthSettings
+from detector.settings_delivery import DeliverySettings
 from detector.settings_file import SettingsFile, explain, read_settings_file, stray_variables
 from detector.source.credentials import without_userinfo
 from detector.source.options import MIB, SourceOptions
@@ -271,6 +272,9 @@ class Settings(BaseSettings):
     auth: Annotated[AuthSettings, BeforeValidator(_json_in_text)] = Field(default_factory=AuthSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
+    delivery: Annotated[DeliverySettings, BeforeValidator(_json_in_text)] = Field(
+        default_factory=DeliverySettings
+    )
 
     @classmethod
     def settings_customise_sources(

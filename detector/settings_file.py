@@ -21,7 +21,7 @@ SHOWN_ERRORS = 5
 
 Loc = tuple[str | int, ...]
 
-_SECRET = re.compile(r"token|password|headers|secret|sha256", re.IGNORECASE)
+_SECRET = re.compile(r"token|password|headers|secret|sha256|delivery.*url", re.IGNORECASE)
 _PATHS = frozenset(
     {
         ("source", "bearer_token_file"),
@@ -136,6 +136,20 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
             fields[key] = str(folder / value)
         elif isinstance(value, list):
             fields[key] = [str(folder / item) if isinstance(item, str) else item for item in value]
+    _resolve_files(data.get("delivery"), folder)
+
+
+def _resolve_files(node: object, folder: Path) -> None:
+    """Resolve all that is called ``..._file``, however deep it lies."""
+    if isinstance(node, list):
+        for item in node:
+            _resolve_files(item, folder)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if isinstance(value, str) and key.endswith("_file"):
+                node[key] = str(folder / value)
+            elif key not in ("labels", "headers"):
+                _resolve_files(value, folder)
 
 
 def stray_variables(

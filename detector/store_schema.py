@@ -80,6 +80,17 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
     BEGIN SELECT RAISE(ABORT, 'the audit trail is append-only'); END;
     """,
+    # of delivery: what is out, what is to be told, who was told up to where
+    """
+    CREATE TABLE told (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE outbox (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        made_at REAL NOT NULL,
+        body BLOB NOT NULL
+    );
+    CREATE TABLE told_up_to (receiver TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+    """,
 )
 VERSION = len(MIGRATIONS)
 

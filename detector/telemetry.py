@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from detector.outcome import Outcome, Status, Transition
+from detector.telemetry_delivery import DeliveryTelemetry
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 MAX_LABEL_CHARS = 200
+MAX_NODES = 10_000
+"""Nodes with series of their own at most, suspects first: names come from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,13 @@ class Telemetry:
         self._score = Gauge(
             "oddnode_score", "Fused evidence of the node; 1 is the threshold.", ("node",), registry=registry
         )
+        self._since = Gauge(
+            "oddnode_suspect_since_timestamp_seconds", "First sign of a suspect.", ("node",),
+            registry=registry,
+        )  # fmt: skip
+        self._config = Gauge(
+            "oddnode_config_info", "Settings in use, by their hash.", ("sha256",), registry=registry
+        )
         self._undetermined = Gauge(
             "oddnode_undetermined", "Nodes that cannot be judged, by reason.", ("reason",), registry=registry
         )
@@ -122,7 +135,9 @@ class Telemetry:
             registry=registry,
         )
         self._expected.set(math.nan)
+        self.delivery = DeliveryTelemetry(registry)
         self._nodes: set[str] = set()
+        self._named: set[str] = set()
         self._reasons: set[str] = set()
         self._kinds: set[str] = set()
 
@@ -139,6 +154,11 @@ class Telemetry:
         self._calibration.labels(catalog_sha256[:12]).set(1)
         self._budget.set(budget)
         self._expected.set(expected)
+
+    def configured(self, settings: Mapping[str, object]) -> None:
+        """Tell which settings are in use; secrets are masked, so a changed one does not change the hash."""
+        text = json.dumps(settings, sort_keys=True)
+        self._config.labels(sha256(text.encode()).hexdigest()[:12]).set(1)
 
     def missed(self, count: int) -> None:
         """Count evaluation times that had no tick."""
@@ -182,7 +202,7 @@ class Telemetry:
         """Count a step of an incident."""
         self._transitions.labels(transition.after).inc()
 
-    def show(self, outcome: Outcome, suspects: Collection[str]) -> None:
+    def show(self, outcome: Outcome, suspects: Mapping[str, float]) -> None:
         """Set the gauges that describe an evaluation; nodes that are gone are taken away.
 
         Parameters
@@ -190,7 +210,8 @@ class Telemetry:
         outcome
             Newest evaluation.
         suspects
-            Suspect nodes, those included that no longer send data.
+            Suspect nodes, those included that no longer send data, with the time of their first sign,
+            epoch seconds.
         """
         self._series.set(outcome.n_series)
         self._cells.set(outcome.n_cells)
@@ -200,6 +221,7 @@ class Telemetry:
         self._pending.set(states.count(Status.PENDING))
         self._group_events.set(sum(event.ended_at is None for event in outcome.group_events))
         scores = {**dict.fromkeys(suspects, 0.0), **{v.node: v.score for v in outcome.verdicts}}
+        scores = dict(islice(scores.items(), MAX_NODES))
         for node, score in scores.items():
             self._suspect.labels(node).set(node in suspects)
             self._score.labels(node).set(score)
@@ -208,6 +230,12 @@ class Telemetry:
             self._suspect.remove(node)
             self._score.remove(node)
         self._nodes = nodes
+        named = nodes & suspects.keys()
+        for node in self._named - named:
+            self._since.remove(node)
+        for node in named:
+            self._since.labels(node).set(suspects[node])
+        self._named = named
         self._reasons = _set_all(self._undetermined, outcome.undetermined, self._reasons)
         kinds: dict[str, int] = {}
         for finding in outcome.data_quality:

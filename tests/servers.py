@@ -76,20 +76,24 @@ class Server:
 
 @contextlib.contextmanager
 def running(
-    binary: str, folder: Path, args: Callable[[int], Sequence[str]], ready_path: str
+    binary: str,
+    folder: Path,
+    args: Callable[[int], Sequence[str]],
+    ready_path: str,
+    port: int | None = None,
 ) -> Iterator[Server]:
-    """Start a server that Debian ships, wait until it answers, stop it at the end."""
+    """Start a server that Debian ships, wait until it answers, stop it at the end; None is a free port."""
     if shutil.which(binary) is None:
         pytest.skip(f"{binary} is not installed")
     folder.mkdir(parents=True, exist_ok=True)
     log_path = folder / f"{binary}.log"
     for _ in range(3):
-        port = free_port()
+        chosen = port or free_port()
         with log_path.open("wb") as log:
-            process = _spawn(binary, args(port), folder, log)
+            process = _spawn(binary, args(chosen), folder, log)
         try:
-            if _is_up(process, port, ready_path):
-                yield Server(f"http://127.0.0.1:{port}", port, folder, process)
+            if _is_up(process, chosen, ready_path):
+                yield Server(f"http://127.0.0.1:{chosen}", chosen, folder, process)
                 return
         finally:
             _stop(process)
@@ -119,18 +123,21 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=15)
 
 
-def victoria_metrics(folder: Path, *flags: str) -> contextlib.AbstractContextManager[Server]:
+def victoria_metrics(
+    folder: Path, *flags: str, port: int | None = None
+) -> contextlib.AbstractContextManager[Server]:
     """An empty VictoriaMetrics that keeps samples of any age."""
     return running(
         "victoria-metrics",
         folder,
-        lambda port: [
-            f"-httpListenAddr=127.0.0.1:{port}",
+        lambda chosen: [
+            f"-httpListenAddr=127.0.0.1:{chosen}",
             f"-storageDataPath={folder / 'data'}",
             f"-retentionPeriod={FOREVER}",
             *flags,
         ],
         "/health",
+        port,
     )
 
 
@@ -150,6 +157,31 @@ def vmauth(folder: Path, config: str, *flags: str) -> contextlib.AbstractContext
         folder,
         lambda port: [f"-httpListenAddr=127.0.0.1:{port}", f"-auth.config={file}", *flags],
         "/health",
+    )
+
+
+def alertmanager(
+    folder: Path, hook_url: str, port: int | None = None
+) -> contextlib.AbstractContextManager[Server]:
+    """An Alertmanager that tells a webhook at once of what fires and of what is resolved."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "alertmanager.yml"
+    file.write_text(
+        "route: {receiver: hook, group_by: ['...'], group_wait: 0s, group_interval: 1s}\n"
+        f"receivers: [{{name: hook, webhook_configs: [{{url: '{hook_url}', send_resolved: true}}]}}]\n"
+    )
+    return running(
+        "prometheus-alertmanager",
+        folder,
+        lambda chosen: [
+            f"--config.file={file}",
+            f"--storage.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{chosen}",
+            "--cluster.listen-address=",
+            "--log.level=warn",
+        ],
+        "/-/ready",
+        port,
     )
 
 

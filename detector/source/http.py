@@ -1,6 +1,7 @@
 """One bounded HTTP request: credentials, time limits, size limits, redirects, errors in plain words.
 
-Everything that a source asks of a database passes here, whichever library phrased it.
+Everything that a source asks of a database passes here, whichever library phrased it, and what
+delivery tells its receivers.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -42,6 +44,7 @@ Form = Sequence[tuple[str, str]]
 MAX_REDIRECTS = 3
 MAX_RETRY_AFTER_S = 3600.0
 PASSING_STATUS = frozenset({429, 502, 503, 504})
+FORM_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 _REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -113,11 +116,13 @@ class HttpClient:
             Timed out; refused; not JSON; unreachable.
         """
         url = f"{self.base_url}{path}"
-        response = self._send(method, url, urlencode(form), deadline)
+        query, body = ("", urlencode(form).encode()) if method == "POST" else (urlencode(form), None)
+        send = partial(self._send, method, f"{url}?{query}" if query else url, body, FORM_HEADERS, deadline)
+        response = send()
         # vmauth says 400 to a token that it does not know
         if response.status in (400, 401, 403) and self._credentials.renew():
             _discard(response)
-            response = self._send(method, url, urlencode(form), deadline)
+            response = send()
         is_complete = False
         try:
             if response.status != 200:
@@ -131,10 +136,43 @@ class HttpClient:
             else:
                 _discard(response)
 
-    def _send(self, method: str, url: str, form: str, deadline: Deadline) -> urllib3.BaseHTTPResponse:
+    def send(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], deadline: Deadline
+    ) -> None:
+        """Send a body as it is; any status of 2xx is success, and what is answered is left unread.
+
+        Parameters
+        ----------
+        method, path
+            How and where; the path follows the base address and may hold a query.
+        body, headers
+            What is sent; credentials and the headers of the options are added.
+        deadline
+            Bound of the request.
+
+        Raises
+        ------
+        SourceTimeout, SourceStatus, SourceError
+            Timed out; refused; unreachable.
+        """
+        url = f"{self.base_url}{path}"
+        send = partial(self._send, method, url, body, headers, deadline)
+        response = send()
+        if response.status in (401, 403) and self._credentials.renew():
+            _discard(response)
+            response = send()
+        try:
+            if not 200 <= response.status < 300:
+                raise self._refusal(response, url.partition("?")[0])
+        finally:
+            _discard(response)
+
+    def _send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], deadline: Deadline
+    ) -> urllib3.BaseHTTPResponse:
         here = url
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._request(method, here, form, deadline)
+            response = self._request(method, here, body, headers, deadline)
             if response.status not in _REDIRECT_STATUS:
                 return response
             target = urljoin(here, response.headers.get("Location", ""))
@@ -142,29 +180,27 @@ class HttpClient:
             if not _is_same_host(here, target):
                 shown = without_userinfo(target)[:200]
                 raise SourceStatus(
-                    f"{url} redirects to {shown}, another host, which is not followed: "
+                    f"{url.partition('?')[0]} redirects to {shown}, another host, which is not followed: "
                     "set the source url to the address that serves the data",
                     response.status,
                 )
             here = target
-        raise SourceStatus(f"{url}: more than {MAX_REDIRECTS} redirects", 310)
+        raise SourceStatus(f"{url.partition('?')[0]}: more than {MAX_REDIRECTS} redirects", 310)
 
-    def _request(self, method: str, url: str, form: str, deadline: Deadline) -> urllib3.BaseHTTPResponse:
+    def _request(
+        self, method: str, url: str, body: bytes | None, more: Mapping[str, str], deadline: Deadline
+    ) -> urllib3.BaseHTTPResponse:
+        shown = url.partition("?")[0]
         if self._closed.is_set():
-            raise SourceError(f"{url}: the source is closed")
-        left = deadline.remaining_s(url)
+            raise SourceError(f"{shown}: the source is closed")
+        left = deadline.remaining_s(shown)
         options = self.options
         timeout = urllib3.Timeout(
             connect=min(options.connect_timeout_s, left), read=min(options.read_timeout_s, left)
         )
         headers = {"Accept-Encoding": "identity", **options.headers, **self._credentials.header()}
-        body: bytes | None = None
-        if method == "POST":
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-            body = form.encode()
-        elif form:
-            url = f"{url}?{form}"
-        shown = url.partition("?")[0]
+        if body is not None:
+            headers.update(more)
         try:
             return self._connections().request(
                 method, url, body=body, headers=headers, timeout=timeout,

@@ -1,0 +1,1 @@
+"""Tells on-call's tools of suspects and group events."""
