@@ -166,3 +166,47 @@ def test_who_was_part_of_such_an_event_is_held_back_for_ten_minutes():
     assert held(2, 1001.0 + GUARD_HOLD_S) == 0
     assert held(4, 3000.0) == 4
     assert held(2, 3030.0, NodeScores(zero, zero, zero + 1.0, zero, zero)) == 0, "direct signals are named"
+
+
+def ports(telemetry: Telemetry, silent, downs) -> None:
+    """Add four InfiniBand ports of each node: traffic, and how often the link went down."""
+    total: dict[tuple[str, int], float] = {}
+
+    def source(tick, node):
+        points = []
+        for port in range(4):
+            labels = {**node_labels(node), "device": f"mlx5_{port}", "port": "1"}
+            rate = 0.0 if silent(tick, node, port) else 9e9 + 1e8 * telemetry.rng.normal()
+            total[node, port] = total.get((node, port), 1e15) + 30.0 * rate
+            for way in ("transmitted", "received"):
+                name = f"node_infiniband_port_data_{way}_bytes_total"
+                points.append((name, labels, total[node, port]))
+            points.append(("node_infiniband_link_downed_total", labels, float(downs(tick, node, port))))
+        return points
+
+    telemetry.add(source)
+
+
+@pytest.mark.parametrize(("goes_down", "is_silent"), [(True, True), (True, False), (False, True)])
+def test_a_link_that_goes_down_while_its_port_and_the_gpus_stand_still_is_named_at_once(goes_down, is_silent):
+    at = WARM + 10
+
+    def mine(node, port):
+        return (node, port) == ("gpu004", 2)
+
+    def idle(name, tick, node, gpu):
+        return 5.0 if is_silent and tick == at and node == "gpu004" and name.endswith("UTIL") else None
+
+    telemetry = Telemetry()
+    gpus(telemetry, idle)
+    ports(
+        telemetry,
+        lambda tick, node, port: is_silent and mine(node, port) and tick == at,
+        lambda tick, node, port: goes_down and mine(node, port) and tick >= at,
+    )
+    telemetry.run(at - 1)
+    assert suspects(telemetry.outcomes[-1]) == []
+    telemetry.run(1)
+    assert suspects(telemetry.outcomes[-1]) == (["gpu004"] if goes_down and is_silent else [])
+    if goes_down and is_silent:
+        assert of(telemetry, "gpu004").part == "mlx5_2/1"
