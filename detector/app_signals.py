@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Signals:
-    """SIGTERM and SIGINT: the first ends in order, the second at once (the store survives). SIGHUP reloads."""
+    """SIGTERM, SIGINT: the first ends in order, the second at once (the store survives). SIGHUP reloads."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
