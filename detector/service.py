@@ -221,10 +221,10 @@ class Service:
         """Evaluate all that is due. Never raises; a failure is counted, logged and shown by `readiness`."""
         if self._stopping.is_set() or not self._tick_lock.acquire(blocking=False):
             return
-        if self._hooks.before_tick is not None:
-            self._hooks.before_tick()
         self._tick_began = time.monotonic()
         try:
+            if self._hooks.before_tick is not None:
+                self._hooks.before_tick()
             self._run()
         except Stopped:
             log.info("tick aborted=true reason=ending")
