@@ -271,7 +271,7 @@ def _repaired(scene: Scene, incident: str) -> None:
     scene.cluster.faults = ()
     # GPUs that waited for storage have cooled: they take a while to be like the others again
     scene.service.wait_for(
-        f"/v1/nodes/{FAULTY}", lambda body: body["node"]["score"] < QUIET, "its data is sound", WAIT_S
+        f"/v1/nodes/{FAULTY}", lambda body: (body["node"]["score"] or 1) < QUIET, "its data is sound", WAIT_S
     )
     assert f"cleared {incident}" in scene.operate("repaired", FAULTY, "--note", "new cable")
     assert scene.suspects() == []
