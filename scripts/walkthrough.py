@@ -270,9 +270,7 @@ def _muted(scene: Scene, incident: str) -> None:
 def _repaired(scene: Scene, incident: str) -> None:
     scene.cluster.faults = ()
     # GPUs that waited for storage have cooled: they take a while to be like the others again
-    scene.service.wait_for(
-        f"/v1/nodes/{FAULTY}", lambda body: (body["node"]["score"] or 1) < QUIET, "its data is sound", WAIT_S
-    )
+    scene.service.wait_for(f"/v1/nodes/{FAULTY}", _is_quiet, "its data is sound", WAIT_S)
     assert f"cleared {incident}" in scene.operate("repaired", FAULTY, "--note", "new cable")
     assert scene.suspects() == []
     wait_until(lambda: scene.alerts() == [], "the alert is resolved", WAIT_S)
@@ -289,6 +287,11 @@ def _repaired(scene: Scene, incident: str) -> None:
     audit = [one["action"] for one in scene.service.get("/v1/audit")[1]["entries"]]
     assert audit == ["repaired", "unmute", "mute", "acknowledge"]
     scene.tell("kill -9 a last time: samples from before the repair are read again, and blame nobody")
+
+
+def _is_quiet(body: Any) -> bool:
+    score = body["node"]["score"]
+    return score is not None and score < QUIET
 
 
 def _written_back(vm: servers.Server) -> None:
