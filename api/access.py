@@ -57,6 +57,33 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class _Ruling:
+    """A policy and how much of its bounds is used up."""
+
+    policy: Policy
+    writes: Rate
+    failures: Rate
+
+
+class Entrance:
+    """The policy in effect; may be replaced while requests come in.
+
+    Parameters
+    ----------
+    policy
+        What is asked of clients.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.replace(policy)
+
+    def replace(self, policy: Policy) -> None:
+        """Ask this of clients from the next request on; what they have used of the bounds is forgotten."""
+        auth = policy.auth
+        self.now = _Ruling(policy, Rate(auth.writes_per_minute), Rate(auth.failures_per_minute))
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a request is not let through."""
 
@@ -72,15 +99,13 @@ class Access:
     ----------
     app
         What is behind.
-    policy
+    entrance
         What is asked of clients.
     """
 
-    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+    def __init__(self, app: ASGIApp, entrance: Entrance) -> None:
         self._app = app
-        self._policy = policy
-        self._writes = Rate(policy.auth.writes_per_minute)
-        self._failures = Rate(policy.auth.failures_per_minute)
+        self._entrance = entrance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -104,13 +129,14 @@ class Access:
 
     def _refusal(self, scope: Scope, headers: Headers, *, is_write: bool) -> Refusal | None:
         client = client_key(scope["client"][0] if scope.get("client") else "")
+        ruling = self._entrance.now  # one for the whole request
         if is_write and (why := _cross_site(headers)):
             return Refusal(403, why)
-        who, refusal = self._who(scope, headers, client, is_write=is_write)
+        who, refusal = _who(ruling, scope, headers, client, is_write=is_write)
         if refusal is not None or not is_write:
             return refusal
         scope.setdefault("state", {})["token_name"] = who
-        if (wait_s := self._writes.take(f"token {who}" if who else client)) > 0:
+        if (wait_s := ruling.writes.take(f"token {who}" if who else client)) > 0:
             return _wait(wait_s, "too many changes in a short time")
         if scope["method"] != "DELETE" and not _is_json(headers):
             return Refusal(415, "the body must be JSON: Content-Type: application/json")
@@ -119,30 +145,31 @@ class Access:
             return Refusal(413, f"the body must be at most {MAX_BODY_BYTES} bytes", {"Connection": "close"})
         return None
 
-    def _who(
-        self, scope: Scope, headers: Headers, client: str, *, is_write: bool
-    ) -> tuple[str, Refusal | None]:
-        """Return the name of the token, empty when none is needed, or why it is refused."""
-        path, policy = scope["path"], self._policy
-        if not policy.tokens.are_set:
-            return "", _without_tokens(headers, is_local=policy.is_local) if is_write else None
-        if path in OPEN_PATHS or (path == METRICS_PATH and policy.auth.metrics_open):
-            return "", None
-        given = headers.getlist("authorization")
-        if not given:
-            return "", Refusal(401, "a token is needed: Authorization: Bearer ...", _challenge())
-        kind, _, token = given[0].partition(" ")
-        owner = policy.tokens.find(token.strip()) if len(given) == 1 and kind.lower() == "bearer" else None
-        if owner is None:
-            if (wait_s := self._failures.take(client)) > 0:
-                return "", _wait(wait_s, "too many refused tokens")
-            log.warning(
-                "access refused=401 client=%s method=%s path=%r", client, scope["method"], path[:SHOWN_PATH]
-            )
-            return "", Refusal(401, "the token is not valid", _challenge("invalid_token"))
-        if is_write and owner.scope != "operate":
-            return "", Refusal(403, "the token may only read: changes need one of scope operate")
-        return owner.name, None
+
+def _who(
+    ruling: _Ruling, scope: Scope, headers: Headers, client: str, *, is_write: bool
+) -> tuple[str, Refusal | None]:
+    """Return the name of the token, empty when none is needed, or why it is refused."""
+    path, policy = scope["path"], ruling.policy
+    if not policy.tokens.are_set:
+        return "", _without_tokens(headers, is_local=policy.is_local) if is_write else None
+    if path in OPEN_PATHS or (path == METRICS_PATH and policy.auth.metrics_open):
+        return "", None
+    given = headers.getlist("authorization")
+    if not given:
+        return "", Refusal(401, "a token is needed: Authorization: Bearer ...", _challenge())
+    kind, _, token = given[0].partition(" ")
+    owner = policy.tokens.find(token.strip()) if len(given) == 1 and kind.lower() == "bearer" else None
+    if owner is None:
+        if (wait_s := ruling.failures.take(client)) > 0:
+            return "", _wait(wait_s, "too many refused tokens")
+        log.warning(
+            "access refused=401 client=%s method=%s path=%r", client, scope["method"], path[:SHOWN_PATH]
+        )
+        return "", Refusal(401, "the token is not valid", _challenge("invalid_token"))
+    if is_write and owner.scope != "operate":
+        return "", Refusal(403, "the token may only read: changes need one of scope operate")
+    return owner.name, None
 
 
 def _challenge(error: str = "") -> dict[str, str]:

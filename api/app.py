@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api import errors, examples, schemas
-from api.access import Access, Policy
+from api.access import Access, Entrance, Policy
 from api.documented import document_access
 from api.errors import INTERNAL
 from api.routes import create_router
@@ -35,7 +35,7 @@ LINKS = {
 
 
 def create_app(
-    view: ServiceView, version: str = "0", *, desk: Desk | None = None, policy: Policy | None = None
+    view: ServiceView, version: str = "0", *, desk: Desk | None = None, entrance: Entrance | None = None
 ) -> FastAPI:
     """Return the REST interface of a running service.
 
@@ -47,7 +47,7 @@ def create_app(
         Version to show.
     desk
         Takes operators' requests; None for an interface that only reads.
-    policy
+    entrance
         What is asked of clients; None asks for no token and takes the service for local.
     """
     app = FastAPI(
@@ -61,7 +61,7 @@ def create_app(
     app.include_router(create_router(view, desk))
     _add_probes(app, view)
     document_access(app)
-    app.add_middleware(Access, policy=policy or Policy())
+    app.add_middleware(Access, entrance=entrance or Entrance(Policy()))
     return app
 
 

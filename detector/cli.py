@@ -37,6 +37,7 @@ from detector.outcome import Incident
 from detector.pipeline import IDENTITY_METRICS
 from detector.record import CaseDetails
 from detector.record import record as write_recording
+from detector.reload import Origin
 from detector.replay import Replayed, replay_case
 from detector.settings import load_settings
 from grouping.catalog import CatalogError, load_catalog
@@ -187,7 +188,8 @@ def _utc(at: float | None) -> str:
 @app.command()
 def serve(config: ConfigOption = None) -> None:
     """Run the service: pull, compare, and answer over REST."""
-    raise typer.Exit(run_service(load_settings(config)))
+    origin = Origin.of(config)
+    raise typer.Exit(run_service(load_settings(config), origin=origin))
 
 
 @app.command("check-config")

@@ -144,6 +144,7 @@ class Pipeline:
             raise ValueError(f"evaluation time {at} is not after the one before, {self.last_at}")
         dt = p.step_s if self.last_at is None else min(at - self.last_at, p.stale_after_steps * p.step_s)
         cells = self._take_in(batch, at)
+        self.memory.forget_again(at)
         suspects = self._under_suspicion()
         self._choose_pools(cells, suspects, at)
         self.part_classes.step(self.interner, cells.value)
@@ -272,6 +273,16 @@ class Pipeline:
             self.pool_tracker.load(pools)
         self.events.changes.load(plain.get("pool_changes"))
         return []
+
+    def take_up(self, old: Pipeline) -> list[str]:
+        """Go on where a pipeline with other rules was; return in sentences what could not be used.
+
+        Samples are not taken over: the window is to be filled again.
+        """
+        notes = self.restore(old.snapshot(), list(old.open.values()))
+        self.events.take_up(old.events)
+        self.guard = old.guard
+        return notes
 
     def forget(self, node: str, at: float) -> None:
         """Begin anew for a node that was repaired at `at`, epoch seconds; its incident is the caller's."""

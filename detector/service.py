@@ -7,23 +7,28 @@ where the last good one ended. A verdict is stored before it is published.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from detector.control.ledger import Keep
-from detector.core.views import GroupSummary, SeriesView
-from detector.errors import SourceError, StoreError
+from detector.core.views import SeriesView
+from detector.errors import SourceError
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
+from detector.service_board import Board
 from detector.service_clock import Clock
-from detector.service_contracts import PipelineLike, ServiceHooks
+from detector.service_contracts import PipelineLike, ServiceHooks, Successor
 from detector.service_fetch import Fetcher, Stopped
+from detector.service_keeping import Keeper
 from detector.service_plan import Begin, Owed, newest, owed, part
 from detector.service_readiness import READY_STEPS, Condition, judge_readiness
-from detector.service_repair import after_repair, repair, repairs_to_repeat
-from detector.service_report import Times, kind_of, log_transition
+from detector.service_repair import repair
+from detector.service_report import Times, kind_of, log_tick, log_transition
+from detector.service_restore import repeat_repairs, restore
 from detector.service_view import BusyError, Latest, Readiness
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
@@ -38,11 +43,6 @@ CHUNK_SAMPLES = 1_500_000
 
 SERIES_WAIT_S = 2.0
 REPAIR_WAIT_S = 5.0
-LAST_SNAPSHOT_S = 3.0
-"""A learnt state that takes longer than this to save is not saved again at the end."""
-
-SNAPSHOT_SHARE = 20
-"""Saving the learnt state may take one part in this many of the time."""
 
 
 class Service:
@@ -89,14 +89,14 @@ class Service:
         self._telemetry = telemetry
         self._clock = clock
         self._begin = begin
-        self._snapshot_s = snapshot_s
         self._hooks = hooks or ServiceHooks()
         self._pipeline_lock = threading.Lock()
         self._fetcher = Fetcher(open_source, pipeline.interner, schedule.tick_timeout_s, self._pipeline_lock)
         self._tick_lock = threading.Lock()
         self._moving = threading.Lock()  # from an evaluation until it is stored and published
         self._stopping = threading.Event()
-        self._latest: Latest | None = None
+        self._keeper = Keeper(store, telemetry, snapshot_s)
+        self._board = Board(telemetry, self._hooks.operators)
         self._last: int | None = None
         self._fetched_ms: int | None = None
         self._target_seen: int | None = None
@@ -107,11 +107,7 @@ class Service:
         self._filling = "the window is about to be filled"
         self._ok_at: float | None = None
         self._tick_began: float | None = None
-        self._snapshot_due = 0.0
-        self._snapshot_took_s = 0.0
-        self._has_judged = False
         self._per_step = 0
-        self._silent: dict[str, Incident] = {}
         telemetry.watch_age(lambda: float("nan") if (age := self.data_age_s()) is None else age)
         self._restore()
 
@@ -122,11 +118,11 @@ class Service:
 
     def latest(self) -> Latest | None:
         """Return the newest published evaluation."""
-        return self._latest
+        return self._board.latest
 
     def data_age_s(self) -> float | None:
         """Return seconds since the newest published evaluation time."""
-        latest = self._latest
+        latest = self._board.latest
         return None if latest is None else max(0.0, self._clock.now() - latest.outcome.at)
 
     def metrics_text(self) -> bytes:
@@ -160,10 +156,7 @@ class Service:
                 keep(done.repair, done.incidents, done.transitions)
                 self._pipeline.open.pop(node, None)
                 self._pipeline.forget(node, at)
-            for item in done.incidents:
-                self._silent.pop(item.id, None)
-            if self._latest is not None:
-                self._show(after_repair(self._latest, done))
+            self._board.repaired(done)
             for t in done.transitions:
                 self._telemetry.moved(t)
                 log_transition(t)
@@ -184,7 +177,7 @@ class Service:
         """Tell whether verdicts are fresh and stored."""
         return judge_readiness(
             Condition(
-                outcome=None if self._latest is None else self._latest.outcome,
+                outcome=None if (latest := self._board.latest) is None else latest.outcome,
                 step_s=self._schedule.step_s,
                 speed=self._clock.speed,
                 since_ok_s=time.monotonic() - (self._ok_at or 0.0),
@@ -215,10 +208,10 @@ class Service:
         if not self._tick_lock.acquire(timeout=timeout_s):
             return False
         try:
-            if self._latest is not None and self._has_judged and self._snapshot_took_s < LAST_SNAPSHOT_S:
+            if (latest := self._board.latest) is not None and self._keeper.is_worth_the_end:
                 with self._moving:
-                    self._save(self._latest.outcome, self._pipeline.snapshot())
-                self._has_judged = False  # so that ending twice saves once
+                    self._keeper.save(latest.outcome, self._pipeline.snapshot())
+                self._keeper.has_judged = False  # so that ending twice saves once
             self._fetcher.close()
         finally:
             self._tick_lock.release()
@@ -230,6 +223,8 @@ class Service:
             return
         self._tick_began = time.monotonic()
         try:
+            if self._hooks.before_tick is not None:
+                self._hooks.before_tick()
             self._run()
         except Stopped:
             log.info("tick aborted=true reason=ending")
@@ -243,23 +238,34 @@ class Service:
             self._tick_began = None
             self._tick_lock.release()
 
-    def _restore(self) -> None:
-        incidents = self._store.open_incidents()
-        self._silent = {incident.id: incident for incident in incidents}
-        try:
-            notes = self._pipeline.restore(self._store.snapshot(), incidents)
-        except Exception:
-            # a learnt state that cannot be used must not keep the service from coming up, ever again
-            log.exception("restore learnt_state=unusable")
-            notes = self._pipeline.restore(None, incidents)
-        for node, at in repairs_to_repeat(self._store):
-            self._pipeline.forget(node, at)
+    def go_on_with(self, successor: Successor) -> None:
+        """Judge by another pipeline from the next tick on; only from `ServiceHooks.before_tick`.
+
+        It begins like a service that was started again: the window is filled, and what was judged already is
+        learnt from and not judged again. What raises has changed nothing.
+        """
+        evaluated = max((k for k in (self._last, self._judge_after) if k is not None), default=None)
+        new, step_s = successor.pipeline, self._schedule.step_s
+        with self._moving:
+            with self._pipeline_lock:
+                notes = successor.take_up()
+                since = math.inf if evaluated is None else evaluated * step_s - self._schedule.backfill_s
+                repeat_repairs(new, self._store, since)
+                self._pipeline = new
+                self._hooks = replace(
+                    self._hooks, before_evaluation=successor.before_evaluation, explain=successor.explain
+                )
+            self._fetcher.number_by(new.interner)
+            self._board.expect(new.open.values())
+        self._judge_after, self._last, self._fetched_ms, self._per_step = evaluated, None, None, 0
         for note in notes:
             log.warning("restore note=%r", note)
-        last = self._store.last_evaluation()
+
+    def _restore(self) -> None:
+        incidents, last = restore(self._pipeline, self._store, self._schedule.backfill_s)
+        self._board.expect(incidents)
         if last is not None:
             self._judge_after = round(last / self._schedule.step_s)
-        log.info("restore open_incidents=%d last_evaluation=%s", len(incidents), last)
 
     def _run(self) -> None:
         begun = time.perf_counter()
@@ -324,7 +330,9 @@ class Service:
         self._problem = ""
         self._ok_at = time.monotonic()
         assert outcome is not None  # noqa: S101 (narrowing: there was at least one step)
-        self._report(outcome, times, time.perf_counter() - begun)
+        done = times.done(time.perf_counter() - begun)
+        self._telemetry.ticked(done, self._clock.now())
+        log_tick(outcome, done)
         self._keep_learnt(outcome)
 
     def _chunk_steps(self) -> int:
@@ -352,15 +360,15 @@ class Service:
             groups = tuple(self._pipeline.groups()) if is_newest or judge else ()
         times.evaluate_s += time.perf_counter() - begun
         if judge:
-            self._has_judged = True
+            self._keeper.has_judged = True
             storing = time.perf_counter()
-            self._save(outcome, None)
+            self._keeper.save(outcome)
             times.store_s += time.perf_counter() - storing
             self._telemetry.judged(outcome)
             for t in outcome.transitions:
                 log_transition(t)
         if judge or is_newest:
-            self._publish(outcome, groups)
+            self._board.publish(outcome, groups)
         return outcome
 
     def _before_evaluation(self, at: float) -> None:
@@ -374,59 +382,14 @@ class Service:
 
     def _keep_learnt(self, outcome: Outcome) -> None:
         """Save the learnt state when it is due; after the verdict is out, as it may take a while."""
-        begun = time.monotonic()
-        if not self._has_judged or begun < self._snapshot_due:
+        if not self._keeper.is_due:
             return
         with self._moving:
-            with self._pipeline_lock:
+            with self._keeper.timed(), self._pipeline_lock:
                 blob = self._pipeline.snapshot()
-            self._snapshot_took_s = time.monotonic() - begun
-            self._snapshot_due = begun + max(self._snapshot_s, SNAPSHOT_SHARE * self._snapshot_took_s)
             # a repair since then has changed what was published
-            self._save(outcome if self._latest is None else self._latest.outcome, blob)
-
-    def _save(self, outcome: Outcome, snapshot: bytes | None) -> None:
-        """Store; when the disk refuses, go on in memory and try again next time."""
-        failed = False
-        try:
-            self._store.save(outcome, snapshot)
-        except StoreError:
-            failed = True
-            if snapshot is not None:
-                self._snapshot_due = 0.0
-        self._telemetry.stored(self._store.n_pending, failed=failed)
-
-    def _publish(self, outcome: Outcome, groups: tuple[GroupSummary, ...]) -> None:
-        told = {incident.id for incident in outcome.incidents}
-        seen = {verdict.node for verdict in outcome.verdicts}
-        self._silent = {
-            name: incident
-            for name, incident in self._silent.items()
-            if name not in told and incident.node not in seen
-        }
-        suspects = [i for i in (*outcome.incidents, *self._silent.values()) if i.state == "suspect"]
-        scores = {verdict.node: verdict.score for verdict in outcome.verdicts}
-        suspects.sort(key=lambda i: (-scores.get(i.node, 0.0), -i.peak_score, i.node))
-        self._show(Latest(outcome, tuple(suspects), groups))
-
-    def _show(self, latest: Latest) -> None:
-        self._latest = latest
-        dismissed = self._hooks.operators.is_dismissed
-        self._telemetry.show(
-            latest.outcome, {i.node: i.active_at for i in latest.suspects if not dismissed(i.id)}
-        )
-
-    def _report(self, outcome: Outcome, times: Times, duration_s: float) -> None:
-        done = times.done(duration_s)
-        self._telemetry.ticked(done, self._clock.now())
-        states = [verdict.status.value for verdict in outcome.verdicts]
-        log.info(
-            "tick at=%.0f groups=%d series=%d suspects=%d pending=%d undetermined=%d partial=%s "
-            "fetch_s=%.3f evaluate_s=%.3f store_s=%.3f duration_s=%.3f",
-            outcome.at, outcome.n_groups, outcome.n_series,
-            states.count("suspect"), states.count("pending"), states.count("undetermined"),
-            str(outcome.is_partial).lower(), done.fetch_s, done.evaluate_s, done.store_s, duration_s,
-        )  # fmt: skip
+            latest = self._board.latest
+            self._keeper.save(outcome if latest is None else latest.outcome, blob)
 
     def _fail(self, kind: str, problem: str, *, is_logged: bool = False) -> None:
         self._telemetry.failed(kind)

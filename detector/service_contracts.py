@@ -62,9 +62,32 @@ class ServiceHooks:
         is not named, None when it is not known.
     operators
         What operators have said: dismissed suspects are left out of own metrics.
+    before_tick
+        Called between two ticks, from their thread; must not raise.
     """
 
     before_evaluation: Callable[[Fetcher, float], None] | None = None
     published: Callable[[Outcome], None] | None = None
     explain: Callable[[str, int], Explanation | None] | None = None
     operators: Muted = field(default_factory=NothingMuted)
+    before_tick: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A pipeline that goes on where the one before it was.
+
+    Parameters
+    ----------
+    pipeline
+        A new one.
+    take_up
+        Hands it what the one before has learnt and its open incidents; returns what could not be used.
+    before_evaluation, explain
+        As in `ServiceHooks`, for the new pipeline.
+    """
+
+    pipeline: PipelineLike
+    take_up: Callable[[], Sequence[str]]
+    before_evaluation: Callable[[Fetcher, float], None] | None = None
+    explain: Callable[[str, int], Explanation | None] | None = None

@@ -81,6 +81,12 @@ class Fetcher:
         self._source: Source | None = None
         self._hanging: list[threading.Thread] = []
 
+    def number_by(self, interner: Interner) -> None:
+        """Let another interner number the series; not while a fetch is under way."""
+        self._guard.revoke()
+        self._interner = interner
+        self._guard = _Guard(interner, self._lock)
+
     def fetch(self, names: Sequence[str], start_ms: int, end_ms: int) -> Batch:
         """Return samples with ``start_ms < time <= end_ms``.
 

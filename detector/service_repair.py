@@ -63,10 +63,22 @@ def after_repair(latest: Latest, done: Repaired) -> Latest:
     return replace(latest, outcome=changed, suspects=tuple(i for i in latest.suspects if i.id not in cleared))
 
 
-def repairs_to_repeat(store: Store) -> list[tuple[str, float]]:
-    """Return nodes and times of repairs of which the saved learnt state knows nothing yet."""
+def repairs_to_repeat(store: Store, since: float) -> list[tuple[str, float]]:
+    """Return nodes and times of repairs that a pipeline which begins anew must be told of.
+
+    Parameters
+    ----------
+    store
+        Holds the repairs.
+    since
+        Samples from then on are evaluated again, epoch seconds: what they say against a node that was
+        repaired later does not count any more. Repairs of which the saved learnt state knows nothing are
+        returned whenever they were.
+    """
     kept = ControlStore(store)
     saved_at = kept.snapshot_at()
-    if saved_at is None:
-        return []
-    return [(r.node, r.at) for r in kept.repairs() if r.evaluated_at >= saved_at]
+    return [
+        (r.node, r.at)
+        for r in kept.repairs()
+        if r.at >= since or (saved_at is not None and r.evaluated_at >= saved_at)
+    ]

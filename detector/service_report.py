@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from detector.errors import SourceDecode, SourceError, SourceStatus, SourceTimeout
-from detector.outcome import Transition
+from detector.outcome import Outcome, Transition
 from detector.source.base import Batch
 from detector.telemetry import TickTimes
 
@@ -18,6 +18,18 @@ def log_transition(t: Transition) -> None:
     log.info(
         "transition node=%s incident=%s before=%s after=%s at=%.0f reason=%r",
         t.node, t.incident_id, t.before, t.after, t.at, t.reason,
+    )  # fmt: skip
+
+
+def log_tick(outcome: Outcome, done: TickTimes) -> None:
+    """Log a tick by the newest evaluation and what it took."""
+    states = [verdict.status.value for verdict in outcome.verdicts]
+    log.info(
+        "tick at=%.0f groups=%d series=%d suspects=%d pending=%d undetermined=%d partial=%s "
+        "fetch_s=%.3f evaluate_s=%.3f store_s=%.3f duration_s=%.3f",
+        outcome.at, outcome.n_groups, outcome.n_series,
+        states.count("suspect"), states.count("pending"), states.count("undetermined"),
+        str(outcome.is_partial).lower(), done.fetch_s, done.evaluate_s, done.store_s, done.duration_s,
     )  # fmt: skip
 
 

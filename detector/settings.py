@@ -31,6 +31,7 @@ from detector.errors import SettingsError
 from detector.settings_auth import AuthSettings
 from detector.settings_delivery import DeliverySettings
 from detector.settings_file import SettingsFile, explain, read_settings_file, stray_variables
+from detector.settings_reload import ReloadSettings
 from detector.source.credentials import without_userinfo
 from detector.source.options import MIB, SourceOptions
 from grouping.identity import IdentityRules
@@ -272,6 +273,7 @@ class Settings(BaseSettings):
     auth: Annotated[AuthSettings, BeforeValidator(_json_in_text)] = Field(default_factory=AuthSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
+    reload: ReloadSettings = Field(default_factory=ReloadSettings)
     delivery: Annotated[DeliverySettings, BeforeValidator(_json_in_text)] = Field(
         default_factory=DeliverySettings
     )
@@ -350,6 +352,12 @@ def _check_parameters(parameters: Parameters) -> None:
         raise ValueError("detection.group_event_share must be at most 1")
 
 
+def settings_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """Return the settings file: `path`, or else the one of ``ODDNODE_CONFIG``; None without one."""
+    named = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
+    return path if path is not None or not named else Path(named)
+
+
 def load_settings(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Read and check all settings.
 
@@ -366,8 +374,7 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] | None = 
         Names the file and line, or the variable, the key and the rule.
     """
     environment = os.environ if environ is None else environ
-    if path is None and environment.get(CONFIG_VARIABLE):
-        path = Path(environment[CONFIG_VARIABLE])
+    path = settings_path(path, environment)
     file = SettingsFile("settings", {}, {}) if path is None else read_settings_file(path)
     own = {name: value for name, value in environment.items() if name.upper() != TOKEN_VARIABLE}
     stray = stray_variables(own, Settings.model_fields, CONFIG_VARIABLE, PREFIX)

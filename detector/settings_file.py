@@ -101,8 +101,17 @@ def read_settings_file(path: Path) -> SettingsFile:
         raise SettingsError(f"{path}: must be a mapping of sections")
     lines: dict[Loc, int] = {}
     data = _plain(loaded, (), lines, path)
-    _resolve_paths(data, path.resolve().parent)
+    _resolve_paths(data, _folder_of(path))
     return SettingsFile(str(path), data, lines)
+
+
+def _folder_of(path: Path) -> Path:
+    """Return the folder that paths are relative to.
+
+    Kubernetes mounts files as links into a folder that each update replaces: there it is the folder of the
+    link, which stays.
+    """
+    return path.absolute().parent if (path.parent / "..data").is_symlink() else path.resolve().parent
 
 
 def _plain(node: Any, loc: Loc, lines: dict[Loc, int], path: Path) -> Any:

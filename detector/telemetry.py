@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from detector.outcome import Outcome, Status, Transition
 from detector.telemetry_delivery import DeliveryTelemetry
+from detector.telemetry_reload import ReloadTelemetry
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 MAX_LABEL_CHARS = 200
@@ -49,7 +50,8 @@ class Telemetry:
         self._build = Gauge(
             "oddnode_build_info", "Version and catalog in use.", ("version", "catalog"), registry=registry
         )
-        self._build.labels(version, catalog_sha256[:12]).set(1)
+        self._version = version
+        self.judges_by(catalog_sha256)
         self._ticks = Counter("oddnode_ticks", "Ticks that were evaluated.", registry=registry)
         self._evaluations = Counter(
             "oddnode_evaluations", "Evaluation times that were judged.", registry=registry
@@ -136,6 +138,7 @@ class Telemetry:
         )
         self._expected.set(math.nan)
         self.delivery = DeliveryTelemetry(registry)
+        self.reload = ReloadTelemetry(registry)
         self._nodes: set[str] = set()
         self._named: set[str] = set()
         self._reasons: set[str] = set()
@@ -149,15 +152,28 @@ class Telemetry:
         """Let the suspects raised in the last 30 days be counted at every scrape."""
         self._raised.set_function(count)
 
+    def judges_by(self, catalog_sha256: str) -> None:
+        """Tell which catalog is in use."""
+        self._build.clear()
+        self._build.labels(self._version, catalog_sha256[:12]).set(1)
+
     def calibrated(self, catalog_sha256: str, budget: float, expected: float) -> None:
         """Tell which calibration is in use; rates per cluster and month."""
+        self._calibration.clear()
         self._calibration.labels(catalog_sha256[:12]).set(1)
         self._budget.set(budget)
         self._expected.set(expected)
 
+    def not_calibrated(self) -> None:
+        """Tell that no calibration is in use."""
+        self._calibration.clear()
+        self._budget.set(math.nan)
+        self._expected.set(math.nan)
+
     def configured(self, settings: Mapping[str, object]) -> None:
         """Tell which settings are in use; secrets are masked, so a changed one does not change the hash."""
         text = json.dumps(settings, sort_keys=True)
+        self._config.clear()
         self._config.labels(sha256(text.encode()).hexdigest()[:12]).set(1)
 
     def missed(self, count: int) -> None:

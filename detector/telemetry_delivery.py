@@ -62,6 +62,11 @@ class DeliveryTelemetry:
         self._queue.labels(receiver).set_function(waiting)
         self._oldest.labels(receiver).set_function(oldest_s)
 
+    def end(self, receiver: str) -> None:
+        """Show a receiver no more."""
+        for metric in (self._sent, self._failed, self._given_up, self._success, self._queue, self._oldest):
+            metric.remove(receiver)
+
     def sent(self, receiver: str, now: float) -> None:
         """Count a request that was taken."""
         self._sent.labels(receiver).inc()

@@ -238,6 +238,11 @@ def service() -> dict[str, Any]:
         Panel("Store", "0.", {
               "waits to be written": f"sum(oddnode_store_pending{{{OWN}}})",
               "failures in an hour": f"sum(increase(oddnode_store_failures_total{{{OWN}}}[1h]))"}, width=8),
+        Panel("Settings", "1 and 0. 0 of the first: the newest file cannot be used; 1 of the second: a setting waits for a restart.", {
+              "newest in effect: {{instance}}": f"oddnode_config_reload_success{{{OWN}}}",
+              "restart pending: {{instance}}": f"oddnode_config_restart_pending{{{OWN}}}"}, width=8),
+        Panel("Settings taken over", "the time of the last change that you know of.",
+              {"{{instance}}": f"time() - oddnode_config_reload_timestamp_seconds{{{OWN}}}"}, unit="s", width=8),
         Panel("Calibration", "one row per service that has one, for the catalog in use.",
               {"": f"oddnode_calibration_info{{{OWN}}} or oddnode_build_info{{{OWN}}}"}, "table", width=16),
     ])  # fmt: skip

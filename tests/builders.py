@@ -52,7 +52,12 @@ class Telemetry:
         return START + STEP * tick
 
     def run(
-        self, n_ticks: int, *, skip: Callable[[int], bool] = lambda k: False, partial: bool = False
+        self,
+        n_ticks: int,
+        *,
+        skip: Callable[[int], bool] = lambda k: False,
+        partial: bool = False,
+        judge: bool = True,
     ) -> Outcome:
         outcome = None
         for _ in range(n_ticks):
@@ -65,7 +70,7 @@ class Telemetry:
             points = [p for p in points if p[2] is not None]
             at = self.at(self.tick)
             batch = make_batch(self.pipeline, points, at, is_partial=partial)
-            outcome = self.pipeline.evaluate(batch, at)
+            outcome = self.pipeline.evaluate(batch, at, judge=judge)
             self.outcomes.append(outcome)
         assert outcome is not None
         return outcome

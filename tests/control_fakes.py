@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from api.access import Policy
+from api.access import Entrance, Policy
 from api.app import create_app
 from detector.control.desk import Desk
 from detector.service import Service
@@ -53,7 +53,7 @@ class Cluster:
         return self
 
     def app(self, policy: Policy | None = None) -> FastAPI:
-        return create_app(self.service, desk=self.desk, policy=policy)
+        return create_app(self.service, desk=self.desk, entrance=Entrance(policy or Policy()))
 
     def client(self, policy: Policy | None = None) -> TestClient:
         return TestClient(self.app(policy), base_url=LOCAL, raise_server_exceptions=False)

@@ -59,8 +59,8 @@ class Serving:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        file = folder / "settings.yaml"
-        file.write_text(json.dumps({"http": {"port": 0}, "store": {"path": "oddnode.db"}} | dict(settings)))
+        file = self._file = folder / "settings.yaml"
+        self.put(settings)
         self._log = folder / f"serve-{time.monotonic_ns()}.log"
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
@@ -68,6 +68,12 @@ class Serving:
                 env=environment(), cwd=folder,
             )  # fmt: skip
         self._port = 0
+
+    def put(self, settings: Mapping[str, Any]) -> None:
+        """Write the settings file, as a whole at once."""
+        part = self._file.with_suffix(".part")
+        part.write_text(json.dumps({"http": {"port": 0}, "store": {"path": "oddnode.db"}} | dict(settings)))
+        part.replace(self._file)
 
     def log(self) -> str:
         """Return what it logged so far."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from api import access
-from api.access import MAX_BODY_BYTES, Access, Policy
+from api.access import MAX_BODY_BYTES, Access, Entrance, Policy
 from api.headers import HEADERS
 from api.limits import MAX_CLIENTS, Rate, client_key
 from api.schemas import ErrorOut
@@ -249,7 +249,7 @@ def test_a_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/v1/mutes", "headers": headers, "client": ("::1", 1)}
-    asyncio.run(Access(app, Policy())(scope, receive, send))
+    asyncio.run(Access(app, Entrance(Policy()))(scope, receive, send))
     assert sent[0]["status"] == 408
 
 

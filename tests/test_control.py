@@ -266,8 +266,11 @@ def test_a_repair_is_not_undone_by_an_older_learnt_state(tmp_path: Path) -> None
     assert FAULTY not in second.pipeline.open
     second.run(2).close()
     third = Cluster(path, now=second.clock.t)
-    assert third.pipeline.forgotten == [], "the learnt state was saved after the repair"
-    third.close()
+    assert third.pipeline.forgotten == second.pipeline.forgotten, "samples from before it are read again"
+    third.run(12).close()
+    fourth = Cluster(path, now=third.clock.t)
+    assert fourth.pipeline.forgotten == [], "the learnt state was saved after the repair"
+    fourth.close()
 
 
 def test_what_waits_for_the_disk_does_not_undo_a_repair(

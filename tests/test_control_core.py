@@ -143,3 +143,18 @@ def test_a_repair_of_a_node_that_is_not_known_changes_nothing() -> None:
     t.pipeline.forget("nobody", 0.0)
     assert suspects(t.run(ONSET + 19)) == [BAD]
     assert gpu_labels(BAD, 0)["Hostname"] == BAD
+
+
+def test_samples_from_before_a_repair_that_are_read_again_do_not_count() -> None:
+    """A service that starts again soon after a repair fills its window with what the fault left in it."""
+    t = busy(until=ONSET + 20)
+    assert suspects(t.run(ONSET + 20)) == [BAD]
+    blob, repaired_at = t.pipeline.snapshot(), t.at(t.tick)
+    for is_told, expected in ((False, [BAD]), (True, [])):
+        again = busy(until=ONSET + 20)
+        again.pipeline = Pipeline(CATALOG)
+        assert again.pipeline.restore(blob, []) == []
+        if is_told:
+            again.pipeline.forget(BAD, repaired_at)
+        again.run(ONSET + 20, judge=False)
+        assert suspects(again.run(2)) == expected

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from detector.app import tls_context
+from detector.app_door import tls_context
 from detector.cli import app
 from detector.errors import OddnodeError, SettingsError
 from detector.settings import TOKEN_VARIABLE, HttpSettings

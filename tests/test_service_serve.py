@@ -22,7 +22,7 @@ import pytest
 import uvicorn
 
 from api.app import create_app
-from detector.app import _listen, _Server
+from detector.app_door import Server, listen
 from detector.errors import SettingsError
 from detector.replay import replay_case
 from detector.service import Service
@@ -42,9 +42,11 @@ import sys
 from pathlib import Path
 from detector.app import serve
 from detector.errors import OddnodeError
+from detector.reload import Origin
 from detector.settings import load_settings
 try:
-    sys.exit(serve(load_settings(Path(sys.argv[1]))))
+    origin = Origin.of(Path(sys.argv[1]))
+    sys.exit(serve(load_settings(origin.path), origin=origin))
 except OddnodeError as error:
     print(f"oddnode: {error}", file=sys.stderr)
     sys.exit(2)
@@ -83,13 +85,19 @@ class Process:
     """A running service."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        path = folder / f"settings-{time.monotonic_ns()}.yaml"
-        path.write_text(json.dumps({"http": {"port": 0}, "store": {"path": "oddnode.db"}} | settings))
+        path = self.file = folder / f"settings-{time.monotonic_ns()}.yaml"
+        self.put(settings)
         self.log = path.with_suffix(".log")
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(path)], cwd=ROOT, stderr=log, stdout=log
             )
+
+    def put(self, settings: dict[str, Any]) -> None:
+        """Write the settings file, at once as a whole."""
+        part = self.file.with_suffix(".part")
+        part.write_text(json.dumps({"http": {"port": 0}, "store": {"path": "oddnode.db"}} | settings))
+        part.replace(self.file)
 
     def port(self) -> int:
         return int(wait_for(lambda: self._listening(), what=self.text))
@@ -256,9 +264,9 @@ def test_a_taken_port_is_told_at_once() -> None:
         with pytest.raises(
             SettingsError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: Address already in"
         ):
-            _listen("127.0.0.1", port)
+            listen("127.0.0.1", port)
     with pytest.raises(SettingsError, match=r"cannot listen on no\.such\.host\.invalid"):
-        _listen("no.such.host.invalid", 1)
+        listen("no.such.host.invalid", 1)
 
 
 def test_without_an_address_nothing_starts(start: Start) -> None:
@@ -284,11 +292,11 @@ class Running:
             schedule, ScriptedSource, self.pipeline, self.store, self.telemetry, self.clock
         )
         self.loop = Loop(self.service, step_s=step_s, delay_s=0.0, stuck_after_s=60)
-        self.socket = _listen("127.0.0.1", 0)
+        self.socket = listen("127.0.0.1", 0)
         answers = threading.Event()
         app = create_app(self.service)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-        self.server = _Server(config, answers.set)
+        self.server = Server(config, answers.set)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.thread.start()
         assert answers.wait(30)
@@ -421,8 +429,8 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """The first signal waits for an evaluation that does not end; the second does not."""
     program = """
 import os, threading, sys, time
-from detector.app import _Signals
-signals = _Signals()
+from detector.app_signals import Signals
+signals = Signals()
 signals.on_first = lambda: print("first", flush=True)
 signals.install()
 print("ready", flush=True)

@@ -58,7 +58,8 @@ class GroupEvents:
         for pool, (nodes, metrics) in seen.items():
             self.streak[pool] = self.streak.get(pool, 0) + 1
             self.began.setdefault(pool, at)
-            self.last_at[pool] = at
+            # after a pipeline was replaced, times are seen again that lie before this
+            self.last_at[pool] = max(at, self.last_at.get(pool, at))
             if self.streak[pool] < OPEN_AFTER:
                 continue
             known = self.open.get(pool)
@@ -89,6 +90,11 @@ class GroupEvents:
                         ended.append(replace(event, ended_at=at))
                     del self.began[pool]
         return [*self.open.values(), *ended]
+
+    def take_up(self, old: GroupEvents) -> None:
+        """Go on with the events that are open elsewhere; those of whole pools come with the learnt state."""
+        self.open, self.streak = dict(old.open), dict(old.streak)
+        self.began, self.last_at = dict(old.began), dict(old.last_at)
 
     def step_whole(
         self, found: Mapping[str, Change], at: float, nodes: Mapping[str, Sequence[str]], odd: Collection[str]

@@ -73,6 +73,7 @@ class Memory:
     unheard: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Cells of muted metrics, of shape (n_cells,): they are no evidence."""
     _forgotten: dict[str, float] = field(default_factory=dict)
+    _to_forget_again: dict[str, float] = field(default_factory=dict)
     _saved: Snapshot | None = None
     _saved_row: dict[str, int] = field(default_factory=dict)
     _saved_direct: dict[int, int] = field(default_factory=dict)
@@ -130,6 +131,7 @@ class Memory:
             Epoch seconds; what is missing counts as missing from then on.
         """
         self._forgotten[node] = at
+        self._to_forget_again[node] = at
         if node not in self.index.nodes:
             return
         number = self.index.nodes.index(node)
@@ -139,6 +141,13 @@ class Memory:
             self.node_clock.forget(np.arange(len(self.node_clock.dwell_s)) == number)
         if number < len(self.exporter_seen):
             self.exporter_seen[number] = 0.0
+
+    def forget_again(self, at: float) -> None:
+        """Begin anew once more where samples from before a repair have followed it; they end before `at`."""
+        for node, repaired_at in list(self._to_forget_again.items()):
+            if at >= repaired_at:
+                self.forget(node, repaired_at)
+                del self._to_forget_again[node]
 
     def _begin_anew(self, cells: BoolArray, at: float) -> None:
         self.clock.forget(cells)

@@ -91,6 +91,11 @@ class Delivery(Worker):
             self._messengers = self._make_messengers(first_retry_s)
         telemetry.shadow(is_on=self._is_shadow)
 
+    @property
+    def receivers(self) -> frozenset[str]:
+        """Names of who is told, as in own metrics."""
+        return frozenset(worker.name for worker in self._receivers())
+
     def feed(self, outcome: Outcome, suspects: Sequence[Incident]) -> None:
         """Take a judged evaluation; never waits and never raises.
 
