@@ -320,7 +320,7 @@ def test_a_file_of_tokens_is_read_again(tmp_path: Path, caplog: pytest.LogCaptur
     [
         ("- {name: a}", "sha256"),
         ("{name: a}", "list"),
-        (f"- {{name: a, sha256: {make_token()}}}", "never a token"),
+        pytest.param(f"- {{name: a, sha256: {make_token()}}}", "never a token", id="a token"),
         (f"- {{name: 'a b', sha256: {hash_of('x')}}}", "letters"),
         (f"- {{name: a, sha256: {hash_of('x')}, scope: root}}", "scope"),
         (f"- {{name: a, sha256: {hash_of('x')}}}\n- {{name: a, sha256: {hash_of('y')}}}", "same name"),

@@ -431,8 +431,7 @@ def test_a_running_service_takes_over_what_it_can(tmp_path: Path, start: Start) 
     assert "oddnode_config_reload_success 1.0" in metrics
     assert "oddnode_config_restart_pending 1.0" in metrics
     assert sha256 not in metrics
-    assert 'receiver="alertmanager/a"' not in metrics
-    assert 'oddnode_delivery_queue{receiver="alertmanager/b"}' in metrics
+    assert 'receiver="alertmanager/' not in metrics, "a played recording calls nobody"
     port = service.port()
     wait_for(lambda: asked(port, "/v1/suspects", token)[1].get("suspects"), what=service.text)
     assert incidents(asked(port, "/v1/suspects", token)[1]) == incidents({"suspects": suspects})
