@@ -388,14 +388,14 @@ def test_the_system_clock_is_the_time(tmp_path: Path) -> None:
 STUCK = """
 import sys, time
 from pathlib import Path
-from detector import app
+from detector import app, pipeline
 from detector.settings import load_settings
 
 def stuck(self, batch, at, *, judge=True):
     print("evaluates", file=sys.stderr, flush=True)
     time.sleep(600)
 
-app.Pipeline.evaluate, app.STOP_S = stuck, 0.5
+pipeline.Pipeline.evaluate, app.STOP_S = stuck, 0.5
 sys.exit(app.serve(load_settings(Path(sys.argv[1]))))
 """
 
