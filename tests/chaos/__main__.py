@@ -20,7 +20,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--sequences", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first one; the next has the next seed")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no sequence after this time")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="begin no sequence after this time"
+    )
     chosen = parser.parse_args()
     begun = time.perf_counter()
     n_wrong = n_run = n_ticks = n_failed = 0

@@ -170,7 +170,7 @@ class Proxy:
             await _send(writer, _Answer(200, "text/html", PAGE))
         elif kind == "too_many_requests":
             # more than any tick can wait
-            await _send(writer, _Answer(429, "text/plain", b"try later"), "Retry-After: 100\r\n")
+            await _send(writer, _Answer(429, "text/plain", b"try later"), "Retry-After: 1000\r\n")
         else:
             status = self._rng.choice((500, 502, 503, 504))
             await _send(writer, _Answer(status, "text/plain", b"storage is not reachable"))
@@ -239,9 +239,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def _send_head(
-    writer: asyncio.StreamWriter, answer: _Answer, length: int, more: str = ""
-) -> None:
+async def _send_head(writer: asyncio.StreamWriter, answer: _Answer, length: int, more: str = "") -> None:
     writer.write(
         f"HTTP/1.1 {answer.status} X\r\nContent-Type: {answer.content_type}\r\n"
         f"Content-Length: {length}\r\n{more}\r\n".encode()

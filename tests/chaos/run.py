@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +77,7 @@ class _State:
     open: dict[str, Incident]
     n_transitions: int
     n_failed: float
+    n_defects: float
     n_good: float
     n_partial: float
 
@@ -142,6 +144,7 @@ class Run:
             self._clock,
             snapshot_s=1.0,
         )
+        self._before = self._state()
 
     def _kill(self) -> None:
         """End without saving what was learnt; what was stored is all that the next one knows."""
@@ -156,28 +159,28 @@ class Run:
             self._well_since = step + 1
         if step in self.sequence.asleep:
             return
-        before = self._state()
+        before = self._before
         self._service.tick()
         self.n_ticks += 1
-        self._check(step, before, self._state())
+        self._before = self._state()
+        self._check(step, before, self._before)
 
     def _state(self) -> _State:
         latest = self._service.latest()
-        registry = self._telemetry.registry
-        n_failed = sum(
-            sample.value
-            for metric in registry.collect()
-            if metric.name == "oddnode_ticks_failed"
-            for sample in metric.samples
-            if sample.name.endswith("_total")
-        )
+        counts: dict[str, float] = defaultdict(float)
+        for metric in self._telemetry.registry.collect():
+            if metric.type == "counter":
+                for sample in metric.samples:
+                    counts[sample.name + sample.labels.get("kind", "")] += sample.value
+                    counts[sample.name] += sample.value * bool(sample.labels)
         return _State(
             None if latest is None else latest.outcome.at,
             dict(self._pipeline.open),
             len(self._store.transitions(limit=5000)),
-            n_failed,
-            registry.get_sample_value("oddnode_ticks_total") or 0.0,
-            registry.get_sample_value("oddnode_ticks_partial_total") or 0.0,
+            counts["oddnode_ticks_failed_total"],
+            counts["oddnode_ticks_failed_totalinternal"],
+            counts["oddnode_ticks_total"],
+            counts["oddnode_ticks_partial_total"],
         )
 
     def _say(self, step: int, what: str) -> None:
@@ -185,7 +188,7 @@ class Run:
         self.wrong.append(f"seed {self.sequence.seed}, step {step} ({', '.join(sorted(set(kinds)))}): {what}")
 
     def _check(self, step: int, before: _State, after: _State) -> None:
-        scene, met = self.sequence.scene, self._proxy.met()
+        met = self._proxy.met()
         failed = after.n_failed - before.n_failed
         good = after.n_good - before.n_good
         self.n_failed += int(failed)
@@ -195,7 +198,7 @@ class Run:
             self._say(step, "the tick took what it got for an answer")
         if set(met) <= {"late", "partial", "stale", "missing"} and failed:
             self._say(step, f"the tick failed: {self._service.readiness().notes}")
-        if self._telemetry.registry.get_sample_value("oddnode_ticks_failed_total", {"kind": "internal"}):
+        if after.n_defects:
             self._say(step, "a defect of the program itself ended a tick")
         if failed and (before.evaluated, before.open, before.n_transitions) != (
             after.evaluated, after.open, after.n_transitions,
@@ -224,7 +227,7 @@ class Run:
             self._say(step, f"one fault was named {len(own)} times")
         for incident in own:
             cleared = incident.cleared_at
-            if cleared is not None and cleared < scene.at(scene.end) + PARAMETERS.clear_after_s:
+            if cleared is not None and cleared < scene.at(scene.end) + PARAMETERS.clear_after_s - STEP:
                 self._say(step, f"cleared at {cleared:.0f} without enough sound data")
             if (latest := self._service.latest()) is not None and incident.state == "suspect":
                 if incident.id not in {i.id for i in latest.suspects}:

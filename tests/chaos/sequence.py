@@ -77,9 +77,7 @@ def draw(seed: int) -> Sequence:
     )
 
 
-def _add_burst(
-    rng: random.Random, troubles: dict[int, Trouble], scene: Scene, source_kind: str
-) -> None:
+def _add_burst(rng: random.Random, troubles: dict[int, Trouble], scene: Scene, source_kind: str) -> None:
     """Add one kind of trouble for a few steps."""
     kinds = [k for k in KINDS if source_kind == "prometheus" or k not in PROMETHEUS_ONLY]
     kind = rng.choice(kinds)
