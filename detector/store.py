@@ -247,7 +247,7 @@ class Store(StoreReader):
             )
 
     def _writing(self) -> sqlite3.Connection:
-        """Return the writer of the file that lies at the path now: who deletes or replaces it tells nobody."""
+        """Return the writer of the file that lies at the path now: it may have been deleted or replaced."""
         if self._writer is not None and _inode(self.path) != self._opened:
             log.error("store path=%s was_replaced=true: opened anew", self.path)
             self._writer.close()

@@ -42,11 +42,11 @@ def main() -> int:
             for sentence in wrong[:3]:
                 print(sentence, flush=True)
     print(
-        f"{n_run} sequences from seed {chosen.seed}, {n_ticks} ticks, {n_failed} of them failed as they should, "
+        f"{n_run} sequences from seed {chosen.seed}, {n_ticks} ticks, of which {n_failed} failed in order, "
         f"{n_wrong} sequences with something wrong, {time.perf_counter() - begun:.0f} s, "
         f"load {os.getloadavg()[0]:.1f}"
     )
-    return 1 if n_wrong or n_run < chosen.sequences and chosen.minutes == float("inf") else 0
+    return 1 if n_wrong or (n_run < chosen.sequences and chosen.minutes == float("inf")) else 0
 
 
 if __name__ == "__main__":

@@ -229,9 +229,10 @@ class Run:
             cleared = incident.cleared_at
             if cleared is not None and cleared < scene.at(scene.end) + PARAMETERS.clear_after_s - STEP:
                 self._say(step, f"cleared at {cleared:.0f} without enough sound data")
-            if (latest := self._service.latest()) is not None and incident.state == "suspect":
-                if incident.id not in {i.id for i in latest.suspects}:
-                    self._say(step, "an open incident is not shown")
+            latest = self._service.latest()
+            shown = set() if latest is None else {i.id for i in latest.suspects}
+            if latest is not None and incident.state == "suspect" and incident.id not in shown:
+                self._say(step, "an open incident is not shown")
         if step >= scene.named_by and not own:
             self._say(step, "the fault is not named")
 
