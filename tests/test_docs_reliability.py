@@ -13,7 +13,7 @@ NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 @cache
-def tests_of(file: str) -> frozenset[str]:
+def names_in(file: str) -> frozenset[str]:
     """Return the names of the tests of a file, those in classes included."""
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
@@ -26,7 +26,7 @@ def rows() -> list[list[str]]:
 def test_every_named_test_exists() -> None:
     named = NAMED.findall(PAGE)
     assert len(named) > 100
-    assert [f"{file}::{name}" for file, name in named if name not in tests_of(file)] == []
+    assert [f"{file}::{name}" for file, name in named if name not in names_in(file)] == []
     assert all(name.startswith("test_") for _, name in named)
 
 
