@@ -114,7 +114,7 @@ def test_each_trouble_that_cannot_be_noticed_does_what_it_says(kind: str, databa
             damaged += len(found.values) != len(whole.values) or not np.array_equal(
                 np.sort(found.values), np.sort(whole.values)
             )
-    assert damaged > 4
+    assert damaged > 0
     if kind == "prometheus":
         found = fetched(database, chaos.Trouble("partial"), kind)
         assert found.is_partial
@@ -127,7 +127,6 @@ class ForgetsOnGaps(Pipeline):
     def evaluate(self, batch: Batch, at: float, *, judge: bool = True) -> Outcome:
         if not len(batch.series):
             self.open.clear()
-            self.memory.node_clock.__init__()  # type: ignore[misc]
         return super().evaluate(batch, at, judge=judge)
 
 
@@ -146,13 +145,14 @@ def test_the_checks_notice_an_incident_that_a_gap_ends(
     assert sick.go() != []
 
 
-def test_the_checks_notice_a_false_suspect_and_a_fault_that_is_not_named(
-    database: str, compared: Catalog, tmp_path: Path
+def test_the_checks_notice_a_sound_node_that_is_named_and_a_fault_that_is_not(
+    database: str, compared: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the fault's metrics nothing can be named; a node that is cut off for long is a suspect."""
-    blind = Catalog.of([s for s in compared.specs if s.name == "up"], path=compared.path)
-    said = Run(Sequence(-1, SHORT), database, tmp_path, blind).go()
-    assert any("the fault is not named" in sentence for sentence in said)
+    """To checks that take another node for the faulty one, a right service is wrong in both ways."""
+    monkeypatch.setattr("tests.chaos.run.FAULTY", "gpu001")
+    said = " ".join(Run(Sequence(-1, SHORT), database, tmp_path, compared).go())
+    assert "gpu003 is a suspect and is sound" in said
+    assert "the fault is not named" in said
 
 
 def test_the_checks_notice_answers_that_are_taken_in_part(
