@@ -6,7 +6,16 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from api.errors import FORBIDDEN, NO_JSON, TOO_LARGE, TOO_MANY, UNAUTHORIZED, Responses
+from api.errors import (
+    BROKEN,
+    FORBIDDEN,
+    LATE,
+    NO_JSON,
+    TOO_LARGE,
+    TOO_MANY,
+    UNAUTHORIZED,
+    Responses,
+)
 
 WRITES = ("post", "put", "patch", "delete")
 
@@ -29,7 +38,7 @@ def document_access(app: FastAPI) -> None:
                         operation["security"] = [{"token": []}]
                         _add(operation, {**UNAUTHORIZED, **TOO_MANY})
                         if method in WRITES:
-                            _add(operation, {**FORBIDDEN, **TOO_LARGE, **NO_JSON})
+                            _add(operation, {**BROKEN, **LATE, **FORBIDDEN, **TOO_LARGE, **NO_JSON})
             app.openapi_schema = found
         return app.openapi_schema
 

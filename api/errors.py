@@ -80,6 +80,14 @@ NO_JSON: Responses = {
         "The body is not declared to be JSON.",
     )
 }
+BROKEN: Responses = {
+    400: _documented(
+        "bad_request", "There was an error parsing the body", "The body is no text in UTF-8, or ended early."
+    )
+}
+LATE: Responses = {
+    408: _documented("timeout", "the body did not come in time", "The body took longer than 10 s to arrive.")
+}
 TOO_MANY: Responses = {
     429: _documented(
         "too_many_requests",

@@ -111,6 +111,7 @@ class Store(StoreReader):
         self._pruned_at = float("-inf")
         self._problem = ""
         self._is_closed = False
+        self._opened: tuple[int, int] | None = None
         self._lock_file = _lock(path, lock_wait_s, stop or threading.Event())
         try:
             self._writer: sqlite3.Connection | None = self._open()
@@ -191,12 +192,11 @@ class Store(StoreReader):
             if self._is_closed:
                 raise StoreError(f"{self.path}: is closed")
             try:
-                if self._writer is None:
-                    self._writer = self._open()
-                with _transaction(self._writer):
-                    _put_incidents(self._writer, incidents)
-                    _put_transitions(self._writer, transitions)
-                    write(self._writer)
+                writer = self._writing()
+                with _transaction(writer):
+                    _put_incidents(writer, incidents)
+                    _put_transitions(writer, transitions)
+                    write(writer)
             except (sqlite3.Error, OSError) as error:
                 raise StoreError(f"{self.path}: cannot be written: {error}") from error
             # what waits since the disk refused must not undo this later
@@ -227,9 +227,7 @@ class Store(StoreReader):
             self._write()
 
     def _write(self) -> None:
-        if self._writer is None:
-            self._writer = self._open()
-        connection, pending = self._writer, self._pending
+        connection, pending = self._writing(), self._pending
         with _transaction(connection):
             _put_incidents(connection, pending.incidents.values())
             _put_transitions(connection, pending.transitions.values())
@@ -247,6 +245,16 @@ class Store(StoreReader):
                 "ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
                 (pending.at,),
             )
+
+    def _writing(self) -> sqlite3.Connection:
+        """Return the writer of the file that lies at the path now: it may have been deleted or replaced."""
+        if self._writer is not None and _inode(self.path) != self._opened:
+            log.error("store path=%s was_replaced=true: opened anew", self.path)
+            self._writer.close()
+            self._writer = None
+        if self._writer is None:
+            self._writer = self._open()
+        return self._writer
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -276,6 +284,7 @@ class Store(StoreReader):
             # proves that the file can be written, which opening alone does not
             with _transaction(connection):
                 connection.execute("DELETE FROM meta WHERE name = 'probe'")
+            self._opened = _inode(self.path)
         except BaseException:
             connection.close()
             raise
@@ -365,6 +374,14 @@ def _require_whole(connection: sqlite3.Connection) -> None:
         error = sqlite3.DatabaseError(str(found))
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
