@@ -24,6 +24,7 @@ from api.app import create_app
 from detector.calibration.chosen import choose
 from detector.calibration.model import MONTH_S, Calibration
 from detector.control.desk import Desk
+from detector.coverage import coverage
 from detector.delivery.delivery import Delivery
 from detector.errors import SettingsError, StoreError
 from detector.explain import explain
@@ -354,6 +355,7 @@ def _run(
             PoolQuery(settings.pools, parts.pipeline, schedule.pool_query_s),
             published,
             partial(explain, parts.pipeline),
+            partial(coverage, parts.pipeline),
             desk,
         ),
     )

@@ -24,7 +24,7 @@ from detector.service_plan import Begin, Owed, newest, owed, part
 from detector.service_readiness import READY_STEPS, Condition, judge_readiness
 from detector.service_repair import after_repair, repair, repairs_to_repeat
 from detector.service_report import Times, kind_of, log_transition
-from detector.service_view import BusyError, Latest, Readiness
+from detector.service_view import BusyError, Coverage, Latest, Readiness
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
 from detector.store import Store
@@ -147,6 +147,15 @@ class Service:
         """Tell why a node is or is not named now; waits a moment for an evaluation under way."""
         with self._between_evaluations():
             return self._hooks.explain(node, n_signals) if self._hooks.explain is not None else None
+
+    def coverage(self) -> Coverage | None:
+        """Tell what the newest evaluation had to judge by; waits a moment for an evaluation under way."""
+        with self._between_evaluations():
+            return self._hooks.coverage()
+
+    def is_ending(self) -> bool:
+        """Tell whether `stop` was called."""
+        return self._stopping.is_set()
 
     def repaired(self, node: str, at: float, reason: str, keep: Keep) -> Incident | None:
         """Clear a node's incident and forget what was learnt against it; see `ledger.Detection`."""

@@ -11,6 +11,7 @@ from detector.core.views import GroupSummary, SeriesView
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.service_fetch import Fetcher
+from detector.service_view import Coverage
 from detector.source.base import Batch, Interner
 
 
@@ -60,6 +61,8 @@ class ServiceHooks:
     explain
         Called with a node's name and a number of signals between two evaluations; tells why the node is or
         is not named, None when it is not known.
+    coverage
+        Called between two evaluations; tells what the newest had to judge by.
     operators
         What operators have said: dismissed suspects are left out of own metrics.
     """
@@ -67,4 +70,5 @@ class ServiceHooks:
     before_evaluation: Callable[[Fetcher, float], None] | None = None
     published: Callable[[Outcome], None] | None = None
     explain: Callable[[str, int], Explanation | None] | None = None
+    coverage: Callable[[], Coverage | None] = lambda: None
     operators: Muted = field(default_factory=NothingMuted)
