@@ -1,4 +1,4 @@
-"""Pages for people: shells that the REST interface fills in, so they tell nothing of the cluster themselves."""
+"""Pages for people: shells that the REST interface fills, so they tell nothing of the cluster themselves."""
 
 from __future__ import annotations
 

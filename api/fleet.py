@@ -25,8 +25,14 @@ EXAMPLE: dict[str, Any] = {
     ],
     "exporters": [{"exporter": "dcgm", "n_expected": 7200, "n_fresh": 7180}],
     "nodes": [
-        {"node": "gpu068", "pool": "main", "status": "suspect", "score": 5.951, "is_muted": False, "cells": [4.0, None]},
-        {"node": "gpu020", "pool": "main", "status": "clear", "score": 0.4, "is_muted": False, "cells": [0.0, None]},
+        {
+            "node": "gpu068", "pool": "main", "status": "suspect", "score": 5.951, "is_muted": False,
+            "cells": [4.0, None],
+        },
+        {
+            "node": "gpu020", "pool": "main", "status": "clear", "score": 0.4, "is_muted": False,
+            "cells": [0.0, None],
+        },
     ],
     "n_series": 28735,
 }  # fmt: skip
@@ -99,7 +105,7 @@ def add_fleet(
         },
     )
     def fleet() -> dict[str, Any]:
-        """Return the strongest evidence of each node in each monitored target, and what there is to judge by."""
+        """Return each node's strongest evidence in each monitored target, and what there is to judge by."""
         latest = evaluated(view)
         known = view.coverage() or Coverage(latest.outcome.at)
         return {

@@ -28,7 +28,10 @@ def coverage(pipeline: Pipeline) -> Coverage | None:
     fresh = np.asarray(ev.cells.fresh, dtype=bool)
     n = len(fresh)
     signal_target = np.array([number[s.spec.target] for s in index.signals], dtype=np.int64)
-    cell_signal, cell_node = np.asarray(index.cell_signal[:n]), np.asarray(index.cell_node[:n], dtype=np.int64)
+    cell_signal, cell_node = (
+        np.asarray(index.cell_signal[:n]),
+        np.asarray(index.cell_node[:n], dtype=np.int64),
+    )
     key = (cell_node * len(targets) + signal_target.take(cell_signal))[fresh]
     counts = np.bincount(key, minlength=len(index.nodes) * len(targets))
     has_signals = counts.reshape(len(index.nodes), len(targets)) > 0

@@ -101,7 +101,9 @@ def shoot(browser: Browser, url: str, out: Path) -> None:
 
 def main() -> None:
     """Run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--case", type=Path, default=ROOT / "replay_data" / "gpu068-nvlink")
     parser.add_argument("--url", help="a service that runs already")

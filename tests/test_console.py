@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import zipfile
+import subprocess
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -229,12 +230,13 @@ def test_listeners_are_bounded_and_given_back(view: FakeView, monkeypatch: pytes
     assert client.get("/v1/events").status_code == 503
 
 
-def test_the_wheel_has_templates_and_files(tmp_path: Path) -> None:
-    build = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed here")
-    made = next(build.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
-    with zipfile.ZipFile(made) as wheel:
-        names = set(wheel.namelist())
-    for folder in ("static", "templates"):
-        for path in (ROOT / "api" / folder).rglob("*"):
-            if path.is_file():
-                assert f"api/{folder}/{path.relative_to(ROOT / 'api' / folder).as_posix()}" in names
+def test_the_wheel_takes_the_package_as_a_whole() -> None:
+    made = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    assert "api" in made["targets"]["wheel"]["packages"]
+    assert "api" in made["targets"]["sdist"]["include"]
+    assert not {"exclude", "only-include"} & {*made, *made["targets"]["wheel"]}
+    files = [path for folder in ("static", "templates") for path in (ROOT / "api" / folder).rglob("*.*")]
+    ignored = subprocess.run(  # what git ignores a wheel leaves out
+        ["git", "check-ignore", "--", *map(str, files)], cwd=ROOT, capture_output=True, check=False
+    )
+    assert ignored.stdout == b""

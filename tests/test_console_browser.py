@@ -31,7 +31,7 @@ FAULTY = "gpu007"
 SCRIPT = "<script>document.title='owned'</script>"
 HOSTILE = {
     SCRIPT: 60,
-    "\"><img src=x onerror=\"document.title='owned'\">": None,
+    '"><img src=x onerror="document.title=\'owned\'">': None,
     "\u202egnp.exe": None,
     "n" * 1000: None,
 }
@@ -153,8 +153,8 @@ def colours(page: Page, canvas: str) -> int:
         page.eval_on_selector(
             canvas,
             """c => {
-                const d = new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer);
-                return new Set(d).size;
+                const all = c.getContext("2d").getImageData(0, 0, c.width, c.height);
+                return new Set(new Uint32Array(all.data.buffer)).size;
             }""",
         )
     )
@@ -251,7 +251,12 @@ def test_names_that_are_no_names_stay_text(service: Process, tab: Open) -> None:
 def test_it_fits_a_phone_and_works_without_a_mouse(service: Process, tab: Open) -> None:
     one = tab(service, viewport={"width": 360, "height": 740}, color_scheme="dark")
     page = one.page
-    page.on("response", lambda response: setattr(one, "n_bytes", one.n_bytes + len(response.body()) if "/static/" in response.url else one.n_bytes))
+    page.on(
+        "response",
+        lambda response: setattr(
+            one, "n_bytes", one.n_bytes + len(response.body()) if "/static/" in response.url else one.n_bytes
+        ),
+    )
     incident = next(item["incident_id"] for item in suspects(service) if item["node"] == FAULTY)
     for path in ("/", f"/nodes/{FAULTY}", "/incidents", f"/incidents/{incident}"):
         one.n_bytes = 0

@@ -53,9 +53,10 @@ export function crossing(one) {
 /**
  * Draw a chart into `place`.
  *
- * one: the strongest series of /v1/series; others: further parts of the same node; moments: vertical lines.
+ * one: the strongest series of /v1/series; others: further parts of the same node; moments: vertical lines;
+ * more: what else is said of it at rest.
  */
-export function draw(place, one, others, moments, label) {
+export function draw(place, one, others, moments, label, more) {
   const readout = h("p.readout", null);
   const box = h("div.plot", { role: "img", "aria-label": label });
   place.replaceChildren(box, readout);
@@ -63,6 +64,7 @@ export function draw(place, one, others, moments, label) {
   const rest = () => {
     const k = one.times.length - 1;
     tell(readout, one, k);
+    readout.append(more);
   };
   const options = {
     width: Math.max(220, place.clientWidth),

@@ -103,7 +103,7 @@ export class Heat {
     for (let b = 0; b < this.size.n_bands; b += 1) {
       c.fillStyle = color.soft;
       c.textAlign = "right";
-      ["all", ...this.targets.map((target) => target.target)].forEach((text, t) => {
+      ["score", ...this.targets.map((target) => target.target)].forEach((text, t) => {
         c.fillText(text, label - 6, b * band + head + t * cell + cell / 2 + 1, label - 8);
       });
     }

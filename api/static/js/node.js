@@ -32,7 +32,7 @@ function why(told, answer) {
   const found = told.explanation;
   const lines = found
     ? [h("p.lead", null, name(found.summary)), diagnosis(answer?.node.diagnosis ?? null),
-      h("ul.plain", null, found.diagnosis.slice(1).map((line) => h("li", null, name(line)))),
+      h("ul.plain", null, (answer?.node.diagnosis?.reasons ?? []).map((line) => h("li", null, "because ", name(line)))),
       h("p.quiet", null, name(found.pool.text), `; ${Object.entries(found.fates).map(([fate, n]) => `${n} ${fate}`).join(", ")}`)]
     : [h("p.lead", null, name(told.note))];
   const doubts = found ? [found.undetermined && `not judged: ${found.undetermined}`, ...found.notes,
@@ -87,7 +87,8 @@ async function chart(place, item, moments) {
   const others = parts.slice(1, 16).map((part) => bestOf(series, part, {})).filter((one) => one && one !== strongest);
   const over = crossing(strongest);
   const label = `${item.metric} ${item.part}: ${item.reason}. ${over === null ? "Never outside of the peers' band in this window." : `Outside of the peers' band since ${clock(over)}.`}`;
-  plots.push(draw(place, strongest, others, moments(item), label));
+  const before = item.since < strongest.times[0] ? `; first sign ${span(strongest.times[0] - item.since)} before this window` : "";
+  plots.push(draw(place, strongest, others, moments(item), label, before));
 }
 
 let drawing = 0;
