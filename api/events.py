@@ -29,7 +29,7 @@ STREAM_S = 900.0
 
 EXAMPLE = (
     "event: state\n"
-    'data: {"at": 1767003300.0, "data_age_s": 2.1, "is_partial": false, "n_suspects": 1, "change": 4, '
+    'data: {"at": 1767003300.0, "data_age_s": 2.1, "is_partial": false, "change": 4, '
     '"is_ready": true, "reasons": [], "notes": []}\n\n'
 )
 
@@ -124,7 +124,6 @@ def _event(view: ServiceView, change: int) -> str:
     latest, ready = view.latest(), view.readiness()
     state: dict[str, Any] = {
         **present.timed(view, latest),
-        "n_suspects": 0 if latest is None else len(latest.suspects),
         "change": change,
         "is_ready": ready.is_ready,
         "reasons": list(ready.reasons),

@@ -176,7 +176,7 @@ def test_events_tell_of_changes_and_that_the_line_lives(
     async def run() -> None:
         stream = events._told(view, lambda: held[0])
         first, beat = await states(stream, 2)
-        assert (first["change"], first["n_suspects"], first["is_ready"]) == (1, len(latest().suspects), True)
+        assert (first["change"], first["at"], first["is_ready"]) == (1, latest().outcome.at, True)
         assert beat["change"] == 1
         stream = events._told(view, lambda: held[0])
         await states(stream, 1)

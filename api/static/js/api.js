@@ -6,8 +6,9 @@ export const ROOT = document.documentElement.dataset.root;
 export const SUBJECT = document.documentElement.dataset.subject;
 
 const TOKEN = "oddnode-token";
-const SILENT_MS = 20_000;
+const SILENT_MS = 30_000;
 const POLL_MS = 15_000;
+const RETRY_MS = 4000;
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -99,11 +100,34 @@ function line(kind, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
+/** Make of a refresh one that never runs twice at once, and that tries again when it has failed. */
+function steady(changed) {
+  let isRunning = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (isRunning) return;
+    isRunning = true;
+    while (again) {
+      again = false;
+      try {
+        await changed();
+      } catch (error) {
+        if (error instanceof ApiError && error.status < 500 && error.status !== 429) continue;
+        await pause(RETRY_MS);
+        again = true;
+      }
+    }
+    isRunning = false;
+  };
+}
+
 /**
  * Call `changed` whenever there is something new, for ever; a service that is gone is waited for.
  * A tab that is not looked at holds no line: browsers allow six of them for all tabs together.
  */
 export async function follow(changed, told = () => {}) {
+  const refresh = steady(changed);
   let wait = 500;
   for (;;) {
     if (document.hidden) {
@@ -112,14 +136,19 @@ export async function follow(changed, told = () => {}) {
       continue;
     }
     try {
-      await stream(changed, told);
+      await stream(refresh, told);
       wait = 500;
     } catch (error) {
       if (error instanceof ApiError && error.status !== 404) {
         line("poor", "live line refused, asking every 15 s");
-        await changed().catch(() => {});
+        refresh();
         await pause(POLL_MS);
       }
+    }
+    if (asking) {
+      line("poor", "a token is needed");
+      await asking;
+      continue;
     }
     if (!document.hidden) line("lost", "no answer from the service, trying again");
     await pause(wait);
@@ -127,7 +156,7 @@ export async function follow(changed, told = () => {}) {
   }
 }
 
-async function stream(changed, told) {
+async function stream(refresh, told) {
   const ends = new AbortController();
   const hidden = () => document.hidden && ends.abort();
   let watch = setTimeout(() => ends.abort(), SILENT_MS);
@@ -154,7 +183,7 @@ async function stream(changed, told) {
         told(state);
         if (state.change !== seen) {
           seen = state.change;
-          changed().catch(() => {});
+          refresh();
         }
       }
     }

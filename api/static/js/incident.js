@@ -1,7 +1,7 @@
 // One incident: its steps, what was said of it, and its evidence at the peak.
 
 import { buttons } from "./actions.js";
-import { follow, get, inPath, nodePage, SUBJECT } from "./api.js";
+import { ApiError, follow, get, inPath, nodePage, SUBJECT } from "./api.js";
 import { fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, evidence, marks } from "./parts.js";
 import { ago, clock, number, span, state } from "./words.js";
@@ -33,6 +33,7 @@ async function refresh() {
     fill("evidence", h("ul.evidence", null, item.evidence.map(evidence)));
   } catch (error) {
     problem(error.message);
+    if (error instanceof ApiError && error.status < 500) for (const id of ["steps", "feedback", "evidence"]) fill(id, h("p.quiet", null, "–"));
     throw error;
   }
 }

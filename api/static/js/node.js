@@ -157,6 +157,7 @@ async function refresh() {
     }
   } catch (error) {
     problem(error.message);
+    if (error instanceof ApiError && error.status < 500) for (const id of ["why", "evidence", "past"]) fill(id, h("p.quiet", null, "–"));
     throw error;
   }
 }
