@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = "/usr/bin/chromium"
@@ -91,8 +92,8 @@ def shoot(browser: Browser, url: str, out: Path) -> None:
             for name, path in pages.items():
                 page = context.new_page()
                 page.goto(url + path)
-                page.wait_for_selector(".line.live, .line.poor", timeout=60_000)
-                page.wait_for_function("!document.body.innerText.includes('loading')", timeout=60_000)
+                page.wait_for_selector(".line.live, .line.poor", timeout=120_000)
+                expect(page.get_by_text("loading", exact=True)).to_have_count(0, timeout=120_000)
                 page.wait_for_timeout(500)
                 page.screenshot(path=out / f"{name}-{size}-{scheme}.png", full_page=True)
                 page.close()

@@ -3,7 +3,7 @@
 import { buttons } from "./actions.js";
 import { ApiError, follow, get, inPath, nodePage, SUBJECT } from "./api.js";
 import { fill, h, name, problem, table } from "./dom.js";
-import { diagnosis, evidence, marks } from "./parts.js";
+import { diagnosis, evidence, marks, ranked } from "./parts.js";
 import { ago, clock, number, span, state } from "./words.js";
 
 function head(item, now) {
@@ -30,7 +30,7 @@ async function refresh() {
       clock(step.at, now), `+${span(step.at - item.active_at)}`, [state(step.before), " → ", state(step.after)], name(step.reason)])));
     const said = marks(item, now);
     fill("feedback", said.length ? said : h("p.quiet", null, "nobody has said what it was"));
-    fill("evidence", h("ul.evidence", null, item.evidence.map(evidence)));
+    fill("evidence", h("ul.evidence", null, ranked(item.evidence).map(evidence)));
   } catch (error) {
     problem(error.message);
     if (error instanceof ApiError && error.status < 500) for (const id of ["steps", "feedback", "evidence"]) fill(id, h("p.quiet", null, "–"));

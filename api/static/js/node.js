@@ -4,7 +4,7 @@ import { buttons } from "./actions.js";
 import { ApiError, follow, get, inPath, incidentPage, SUBJECT } from "./api.js";
 import { crossing, draw } from "./chart.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
-import { diagnosis, marks, score } from "./parts.js";
+import { diagnosis, marks, ranked, score } from "./parts.js";
 import { ago, clock, number, span, state } from "./words.js";
 
 const FIRST = 8;
@@ -100,7 +100,7 @@ async function evidence(answer, now) {
     { at: item.since, color: "pending", dash: [3, 3] },
     { at: incident?.suspect_at ?? null, color: "suspect", dash: [] },
   ];
-  const items = answer.evidence.slice(0, shown);
+  const items = ranked(answer.evidence).slice(0, shown);
   if (!items.length) {
     fill("evidence", h("p.good", null, "Nothing against it at the newest evaluation."));
     return;

@@ -4,7 +4,7 @@ import { buttons } from "./actions.js";
 import { follow, get, incidentPage, nodePage } from "./api.js";
 import { $, fill, h, name, problem, say } from "./dom.js";
 import { Heat } from "./heat.js";
-import { diagnosis, evidence, marks, score } from "./parts.js";
+import { diagnosis, evidence, marks, ranked, score } from "./parts.js";
 import { ago, clock, number, span } from "./words.js";
 
 const SHOWN = 4;
@@ -23,7 +23,7 @@ function card(item, now) {
     diagnosis(item.diagnosis),
     item.diagnosis?.order ? h("p.quiet", null, name(item.diagnosis.order)) : null,
     marks(item, now),
-    h("ul.evidence", null, item.evidence.slice(0, SHOWN).map(evidence)),
+    h("ul.evidence", null, ranked(item.evidence).slice(0, SHOWN).map(evidence)),
     h("p.more", null, h("a", { href: nodePage(item.node) }, rest > 0 ? `${rest} more, with charts` : "charts"), " · ",
       h("a", { href: incidentPage(item.incident_id) }, "incident")),
     buttons({ node: item.node, incident: item.incident_id, acknowledged: item.acknowledged, muted: item.muted, isOpen: true, after: refresh }));

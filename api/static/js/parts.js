@@ -35,6 +35,9 @@ export function score(value) {
   return h("span.score", { title: "1 is the threshold" }, h("span.bar", { "aria-hidden": "true" }, inner), `score ${number(value, 3)}`);
 }
 
+/** Evidence that is worth a threshold by itself first, else in the order of the service. */
+export const ranked = (items) => [...items].sort((a, b) => (b.score >= 1) - (a.score >= 1));
+
 /** One piece of evidence as a line. */
 export function evidence(item) {
   const where = item.part ? [" on ", h("b", null, name(item.part))] : null;

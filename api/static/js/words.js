@@ -35,7 +35,7 @@ export function number(value, digits = 4) {
     const steps = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => size >= least);
     return steps ? `${trim((value / steps[0]).toPrecision(3))} ${steps[1]}` : value.toExponential(2);
   }
-  return trim(value.toPrecision(digits));
+  return trim(value.toPrecision(size >= 1000 ? Math.max(4, digits) : digits));
 }
 
 const trim = (text) => (text.includes(".") && !text.includes("e") ? text.replace(/0+$/, "").replace(/\.$/, "") : text);
