@@ -96,6 +96,8 @@ def shoot(browser: Browser, url: str, out: Path) -> None:
                 expect(page.get_by_text("loading", exact=True)).to_have_count(0, timeout=120_000)
                 page.wait_for_timeout(500)
                 page.screenshot(path=out / f"{name}-{size}-{scheme}.png", full_page=True)
+                if size == "wide" and scheme == "light":
+                    page.screenshot(path=out / f"console-{name}.png")  # as in docs/images
                 page.close()
             context.close()
 
