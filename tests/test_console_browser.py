@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
 
 from detector.tokens import hash_of, make_token
 from tests.test_service_serve import Process, wait_for
@@ -133,6 +133,10 @@ class Tab:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
         self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("response", self._weigh)
+
+    def _weigh(self, response: Response) -> None:
+        self.n_bytes += int(response.headers.get("content-length", "0"))
 
 
 Open = Callable[..., Tab]
@@ -260,23 +264,15 @@ def test_names_that_are_no_names_stay_text(service: Service, tab: Open) -> None:
 
 
 def test_it_fits_a_phone_and_works_without_a_mouse(service: Service, tab: Open) -> None:
-    one = tab(service, viewport={"width": 360, "height": 740}, color_scheme="dark")
-    page = one.page
-    page.on(
-        "response",
-        lambda response: setattr(
-            one, "n_bytes", one.n_bytes + len(response.body()) if "/static/" in response.url else one.n_bytes
-        ),
-    )
     incident = next(item["incident_id"] for item in suspects(service) if item["node"] == FAULTY)
-    for path in ("/", f"/nodes/{FAULTY}", "/incidents", f"/incidents/{incident}"):
-        one.n_bytes = 0
-        one.go(path)
+    for path in (f"/nodes/{FAULTY}", "/incidents", f"/incidents/{incident}", "/"):
+        one = tab(service, viewport={"width": 360, "height": 740}, color_scheme="dark")
+        page = one.go(path)
         expect(page.locator("#line")).to_have_text("live")
         expect(page.get_by_text("loading", exact=True)).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        assert 20_000 < one.n_bytes < 400_000, path
-    one.go("/")
+        assert 60_000 < one.n_bytes < 400_000, path
+        assert one.complaints == []
     expect(page.locator("article").first).to_be_visible()
     expect(page.locator("#heat")).to_be_visible()
     page.locator("#heat").focus()

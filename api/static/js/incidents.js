@@ -25,8 +25,8 @@ function filters() {
   };
   for (const field of [node, status, days, signs]) field.addEventListener("change", apply);
   $("filters").addEventListener("submit", (event) => { event.preventDefault(); apply(); });
-  $("filters").replaceChildren(h("label", { for: "f-node" }, "Node"), node, h("label", { for: "f-state" }, "State"), status,
-    h("label", { for: "f-days" }, "Within"), days, h("label.check", null, signs, "also first signs that named nobody"));
+  const pair = (label, input) => h("span.pair", null, h("label", { for: input.id }, label), input);
+  $("filters").replaceChildren(pair("Node", node), pair("State", status), pair("Within", days), h("label.check", null, signs, "also first signs that named nobody"));
 }
 
 function go() {
