@@ -99,7 +99,7 @@ export class Heat {
     c.scale(ratio, ratio);
     const color = Object.fromEntries(["heat-0", "heat-1", "heat-2", "heat-3", "heat-4", "text", "soft", "line", "suspect", "focus", "pending"].map((key) => [key, css(key)]));
     c.textBaseline = "middle";
-    c.font = "12px system-ui, sans-serif";
+    c.font = `${Math.min(12, cell - 0.5)}px system-ui, sans-serif`;
     for (let b = 0; b < this.size.n_bands; b += 1) {
       c.fillStyle = color.soft;
       c.textAlign = "right";
