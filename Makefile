@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-DEBIAN := victoria-metrics prometheus prometheus-alertmanager prometheus-node-exporter
+DEBIAN := victoria-metrics prometheus prometheus-alertmanager prometheus-node-exporter chromium
 
 .PHONY: run test check format docs bench bench-detect bench-detect-quick bench-detect-long servers clean
 
@@ -39,7 +39,7 @@ bench-detect-long: $(VENV)/.dev  ## three cluster-months of healthy time, genera
 	$(BIN)/python -m benchmarks.detect.run --long
 
 servers:  ## real servers for the tests, from Debian, when we may install them
-	@missing=""; for s in victoria-metrics vmagent vmauth prometheus promtool prometheus-alertmanager prometheus-node-exporter; do \
+	@missing=""; for s in victoria-metrics vmagent vmauth prometheus promtool prometheus-alertmanager prometheus-node-exporter chromium; do \
 	  command -v $$s >/dev/null || missing="$$missing $$s"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

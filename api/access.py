@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.console import is_page
 from api.errors import answer
 from api.headers import HEADERS
 from api.limits import Rate, client_key
@@ -153,7 +154,7 @@ def _who(
     path, policy = scope["path"], ruling.policy
     if not policy.tokens.are_set:
         return "", _without_tokens(headers, is_local=policy.is_local) if is_write else None
-    if path in OPEN_PATHS or (path == METRICS_PATH and policy.auth.metrics_open):
+    if path in OPEN_PATHS or is_page(path) or (path == METRICS_PATH and policy.auth.metrics_open):
         return "", None
     given = headers.getlist("authorization")
     if not given:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api import errors, examples, schemas
 from api.access import Access, Entrance, Policy
+from api.console import Pages, add_console, wants_page
 from api.documented import document_access
 from api.errors import INTERNAL
 from api.routes import create_router
@@ -25,6 +26,7 @@ LINKS = {
     "incidents": "/v1/incidents",
     "nodes": "/v1/nodes",
     "groups": "/v1/groups",
+    "fleet": "/v1/fleet",
     "mutes": "/v1/mutes",
     "feedback": "/v1/feedback",
     "audit": "/v1/audit",
@@ -59,7 +61,10 @@ def create_app(
     )
     errors.install(app)
     app.include_router(create_router(view, desk))
+    pages = Pages(version)
+    _add_root(app, pages)
     _add_probes(app, view)
+    add_console(app, pages)
     document_access(app)
     app.add_middleware(Access, entrance=entrance or Entrance(Policy()))
     return app
@@ -69,7 +74,7 @@ def _json(example: dict[str, Any], description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"example": example}}}
 
 
-def _add_probes(app: FastAPI, view: ServiceView) -> None:
+def _add_root(app: FastAPI, pages: Pages) -> None:
     @app.get(
         "/",
         response_model=schemas.RootOut,
@@ -77,10 +82,14 @@ def _add_probes(app: FastAPI, view: ServiceView) -> None:
         summary="Where to look",
         responses={200: _json(examples.ROOT, "Links."), **INTERNAL},
     )
-    async def root() -> dict[str, Any]:
-        """Name the other routes."""
-        return {"name": "oddnode", "links": LINKS}
+    async def root(request: Request) -> Any:
+        """Name the other routes; a browser gets the console."""
+        if wants_page(request.headers.get("accept", "")):
+            return pages.page(request, "now")
+        return JSONResponse({"name": "oddnode", "links": LINKS}, headers={"vary": "Accept"})
 
+
+def _add_probes(app: FastAPI, view: ServiceView) -> None:
     @app.get(
         "/healthz",
         response_model=schemas.HealthOut,

@@ -27,6 +27,10 @@ class Marks:
         """Tell whether an incident is a false alarm."""
         return self._desk is not None and self._desk.is_dismissed(incident_id)
 
+    def is_muted(self, verdict: Verdict) -> bool:
+        """Tell whether a node or its pool is muted."""
+        return self._mute_of(verdict.node, verdict.pool) is not None
+
     def suspect(self, item: Incident, verdict: Verdict | None) -> Plain:
         """Return a suspect with its marks."""
         muted = self._mute_of(item.node, "" if verdict is None else verdict.pool)

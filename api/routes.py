@@ -10,7 +10,9 @@ from starlette.exceptions import HTTPException
 from api import examples, present, schemas
 from api.control import add_control
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
+from api.events import add_events
 from api.explain import add_explain
+from api.fleet import add_fleet
 from api.marks import Marks
 from api.offenders import add_offenders
 from detector.control.desk import Desk
@@ -40,6 +42,8 @@ def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
     _add_nodes(router, view, marks)
     _add_groups(router, view)
     _add_series(router, view)
+    add_fleet(router, view, _evaluated, marks.is_muted)
+    add_events(router, view, lambda: None if desk is None else desk.holds())
     add_explain(router, view)
     add_offenders(router, view, marks.is_dismissed)
     add_control(router, desk)

@@ -13,6 +13,7 @@ from detector.app_door import Door
 from detector.app_parts import Judging, Parts
 from detector.calibration.model import MONTH_S
 from detector.control.desk import Desk
+from detector.coverage import coverage
 from detector.delivery.delivery import Delivery
 from detector.errors import StoreError
 from detector.explain import explain
@@ -101,6 +102,7 @@ class Running:
                 self._pool_query(settings, judging.pipeline),
                 self._published,
                 partial(explain, judging.pipeline),
+                partial(coverage, judging.pipeline),
                 desk,
                 lambda: self.before_tick(),
             ),
@@ -162,7 +164,7 @@ class Running:
             return new.take_up(old)
 
         query, why = self._pool_query(settings, new), partial(explain, new)
-        self.service.go_on_with(Successor(new, take_up, query, why))
+        self.service.go_on_with(Successor(new, take_up, query, why, partial(coverage, new)))
         self._pipeline = new
         self._desk.attach(Operated(self.service, new.catalog.by_name))
         self._show(judging)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -36,6 +37,7 @@ class Announcer:
         """Print where to look."""
         self._url = url
         self._say(f"Oddnode answers on {url}")
+        self._say(f"  console    {url}/ in a browser")
         self._say(f"  suspects   curl -s {url}/v1/suspects")
         self._say(f"  all nodes  curl -s {url}/v1/nodes")
         self._say(f"  API        {url}/openapi.json")
@@ -52,7 +54,7 @@ class Announcer:
             for item in verdict.evidence[:5]:
                 where = f" [{item.part}]" if item.part else ""
                 self._say(f"  {item.metric}{where}: {item.reason}")
-            self._say(f"  more: curl -s {self._url}/v1/nodes/{verdict.node}")
+            self._say(f"  more: {self._url}/nodes/{quote(verdict.node, safe='')}")
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -29,7 +29,7 @@ from detector.service_readiness import READY_STEPS, Condition, judge_readiness
 from detector.service_repair import repair
 from detector.service_report import Times, kind_of, log_tick, log_transition
 from detector.service_restore import repeat_repairs, restore
-from detector.service_view import BusyError, Latest, Readiness
+from detector.service_view import BusyError, Coverage, Latest, Readiness
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
 from detector.store import Store
@@ -144,6 +144,15 @@ class Service:
         with self._between_evaluations():
             return self._hooks.explain(node, n_signals) if self._hooks.explain is not None else None
 
+    def coverage(self) -> Coverage | None:
+        """Tell what the newest evaluation had to judge by; waits a moment for an evaluation under way."""
+        with self._between_evaluations():
+            return self._hooks.coverage()
+
+    def is_ending(self) -> bool:
+        """Tell whether `stop` was called."""
+        return self._stopping.is_set()
+
     def repaired(self, node: str, at: float, reason: str, keep: Keep) -> Incident | None:
         """Clear a node's incident and forget what was learnt against it; see `ledger.Detection`."""
         if not self._moving.acquire(timeout=REPAIR_WAIT_S):
@@ -253,7 +262,10 @@ class Service:
                 repeat_repairs(new, self._store, since)
                 self._pipeline = new
                 self._hooks = replace(
-                    self._hooks, before_evaluation=successor.before_evaluation, explain=successor.explain
+                    self._hooks,
+                    before_evaluation=successor.before_evaluation,
+                    explain=successor.explain,
+                    coverage=successor.coverage,
                 )
             self._fetcher.number_by(new.interner)
             self._board.expect(new.open.values())

@@ -11,6 +11,7 @@ from detector.core.views import GroupSummary, SeriesView
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.service_fetch import Fetcher
+from detector.service_view import Coverage
 from detector.source.base import Batch, Interner
 
 
@@ -60,6 +61,8 @@ class ServiceHooks:
     explain
         Called with a node's name and a number of signals between two evaluations; tells why the node is or
         is not named, None when it is not known.
+    coverage
+        Called between two evaluations; tells what the newest had to judge by.
     operators
         What operators have said: dismissed suspects are left out of own metrics.
     before_tick
@@ -69,6 +72,7 @@ class ServiceHooks:
     before_evaluation: Callable[[Fetcher, float], None] | None = None
     published: Callable[[Outcome], None] | None = None
     explain: Callable[[str, int], Explanation | None] | None = None
+    coverage: Callable[[], Coverage | None] = lambda: None
     operators: Muted = field(default_factory=NothingMuted)
     before_tick: Callable[[], None] | None = None
 
@@ -83,7 +87,7 @@ class Successor:
         A new one.
     take_up
         Hands it what the one before has learnt and its open incidents; returns what could not be used.
-    before_evaluation, explain
+    before_evaluation, explain, coverage
         As in `ServiceHooks`, for the new pipeline.
     """
 
@@ -91,3 +95,4 @@ class Successor:
     take_up: Callable[[], Sequence[str]]
     before_evaluation: Callable[[Fetcher, float], None] | None = None
     explain: Callable[[str, int], Explanation | None] | None = None
+    coverage: Callable[[], Coverage | None] = lambda: None

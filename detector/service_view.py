@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from detector.core.views import GroupSummary, SeriesView
@@ -58,6 +58,46 @@ class Readiness:
         return not self.reasons
 
 
+@dataclass(frozen=True, slots=True)
+class TargetCover:
+    """Metrics of one monitored target: how many the catalog names, and of how many there are samples."""
+
+    target: str
+    n_metrics: int
+    n_seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterCover:
+    """Signals of one exporter: how many are expected, and how many have a fresh sample."""
+
+    exporter: str
+    n_expected: int
+    n_fresh: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the newest evaluation had to judge by.
+
+    Parameters
+    ----------
+    at
+        Evaluation time, epoch seconds.
+    targets
+        Monitored targets by name.
+    exporters
+        Exporters that have delivered.
+    nodes
+        For each node, in the order of `targets`, whether it has a fresh sample of the target.
+    """
+
+    at: float
+    targets: tuple[TargetCover, ...] = ()
+    exporters: tuple[ExporterCover, ...] = ()
+    nodes: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+
+
 class ServiceView(Protocol):
     """A running service, as the REST interface sees it; every method is safe from any thread."""
 
@@ -91,6 +131,18 @@ class ServiceView(Protocol):
         BusyError
             When an evaluation holds the data for too long.
         """
+
+    def coverage(self) -> Coverage | None:
+        """Tell what the newest evaluation had to judge by, None before the first.
+
+        Raises
+        ------
+        BusyError
+            When an evaluation holds the data for too long.
+        """
+
+    def is_ending(self) -> bool:
+        """Tell whether the service was told to end: streams end then."""
 
     def metrics_text(self) -> bytes:
         """Return own metrics in the Prometheus text format."""

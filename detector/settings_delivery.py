@@ -106,7 +106,7 @@ class DeliverySettings(Part):
     drain_file: Path | None = None
     write_back: EndpointSettings | None = None
     external_url: str | None = Field(default=None, pattern=r"^https?://\S+$", max_length=1000)
-    evidence_path: str = Field(default="/v1/explain?node={node}", pattern=r"^/\S*$", max_length=500)
+    evidence_path: str = Field(default="/nodes/{node}", pattern=r"^/\S*$", max_length=500)
     cluster: str | None = Field(default=None, min_length=1, max_length=200)
     labels: dict[str, str] = Field(default_factory=dict, max_length=30)
     shadow: bool = False

@@ -19,7 +19,7 @@ from detector.core.views import GroupSummary, SeriesView
 from detector.errors import StoreError
 from detector.explanation import Explanation
 from detector.outcome import DataQuality, GroupEvent, Outcome, Status, Verdict
-from detector.service_view import BusyError, Latest, Readiness
+from detector.service_view import BusyError, Coverage, Latest, Readiness
 from detector.store import Store
 from detector.store_read import StoreReader
 from tests.test_store import T0, evidence, incident, moved
@@ -35,6 +35,8 @@ class FakeView:
     views: list[SeriesView] = field(default_factory=list)
     is_busy: bool = False
     explained: dict[str, Explanation] = field(default_factory=dict)
+    covered: Coverage | None = None
+    ends: bool = False
 
     def latest(self) -> Latest | None:
         return self.now_latest
@@ -54,6 +56,12 @@ class FakeView:
         if self.is_busy:
             raise BusyError("an evaluation is under way: ask again in a moment")
         return self.explained.get(node)
+
+    def coverage(self) -> Coverage | None:
+        return self.covered
+
+    def is_ending(self) -> bool:
+        return self.ends
 
     def metrics_text(self) -> bytes:
         return b"oddnode_ticks_total 1.0\n"
@@ -294,7 +302,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
     assert {path for path, _ in operations} == {
         "/", "/healthz", "/readyz", "/metrics", "/v1/suspects", "/v1/incidents",
         "/v1/incidents/{incident_id}", "/v1/nodes", "/v1/nodes/{node}", "/v1/groups", "/v1/series",
-        "/v1/explain", "/v1/offenders", "/v1/incidents/{incident_id}/acknowledge",
+        "/v1/explain", "/v1/events", "/v1/fleet", "/v1/offenders", "/v1/incidents/{incident_id}/acknowledge",
         "/v1/incidents/{incident_id}/dismiss", "/v1/nodes/{node}/repaired", "/v1/mutes",
         "/v1/mutes/{mute_id}", "/v1/audit", "/v1/feedback",
     }  # fmt: skip

@@ -78,7 +78,7 @@ def test_a_suspect_arrives_with_evidence_and_link_stays_and_resolves(
         assert (said["likely"], said["check"]) == ("GPU too hot (likely)", "look at the fans of GPU 3")
         assert said["score"] == "2 (highest 2.5; 1 is the threshold)"
         assert epoch(said["since"]) == pytest.approx(at - 240, abs=0.01)
-        assert alert["generatorURL"] == f"{LINK}/v1/explain?node=gpu%20007%2F%C3%A9"
+        assert alert["generatorURL"] == f"{LINK}/nodes/gpu%20007%2F%C3%A9"
         assert epoch(alert["startsAt"]) == pytest.approx(at, abs=0.01)
         assert at + 4 <= epoch(alert["endsAt"]) <= now_s() + 4
 

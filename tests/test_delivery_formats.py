@@ -132,7 +132,7 @@ def test_other_forms_are_what_their_readers_take(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert health[0]["entitiesImpacted"] == [{"entityType": "GPU", "entityValue": "3"}]
     assert (health[0]["nodeName"], health[0]["processingStrategy"]) == ("gpu007", "STORE_ONLY")
-    assert health[0]["metadata"]["link"] == "http://o/v1/explain?node=gpu007"
+    assert health[0]["metadata"]["link"] == "http://o/nodes/gpu007"
 
 
 def test_an_event_that_exists_already_was_told(tmp_path: Path) -> None:

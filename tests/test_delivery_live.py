@@ -65,7 +65,7 @@ def test_a_fault_is_told_once_through_kill_9_and_an_outage_of_the_receivers(tmp_
         (alert,) = alerts()
         assert alert["labels"] == {"alertname": "OddnodeSuspect", "node": FAULTY, "pool": "main"}
         assert PART in alert["annotations"]["summary"]
-        assert alert["generatorURL"] == f"http://oddnode.example.com/v1/explain?node={FAULTY}"
+        assert alert["generatorURL"] == f"http://oddnode.example.com/nodes/{FAULTY}"
         wait_until(lambda: bool(messages(hook)), "the webhook is told", 60)
 
         cluster.faults = ()

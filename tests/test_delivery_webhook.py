@@ -55,7 +55,7 @@ def test_each_change_is_one_signed_request(tmp_path: Path) -> None:
         ]
         first = got[0].json()
         assert first["id"] == keys(catcher)[0]
-        assert (first["cluster"], first["link"]) == ("a", "http://o/v1/explain?node=gpu007")
+        assert (first["cluster"], first["link"]) == ("a", "http://o/nodes/gpu007")
         assert first["about"]["node"] == "gpu007"
         assert first["about"]["evidence"][0].startswith("GPU temperature 91 C")
         assert got[2].json()["why"] == "like its peers for 10 min of data"

@@ -486,7 +486,7 @@ def test_paths_named_in_the_readme_are_answered(tmp_path: Path) -> None:
         if word.startswith("/"):
             assert word in known, word
     for path in re.findall(r"(?:localhost|127\.0\.0\.1):8080(/[\w/.-]*)", readme):
-        shape = re.sub(r"^(/v1/nodes)/.+", r"\1/{node}", path)
+        shape = re.sub(r"^(?:/v1)?(/nodes)/.+", r"/v1\1/{node}", path)
         assert shape in known, path
 
 

@@ -68,6 +68,10 @@ class Desk:
         """Return the service's time, epoch seconds."""
         return self._now()
 
+    def holds(self) -> object:
+        """Return what holds now, to compare by identity: each change makes another one."""
+        return self._state
+
     def mute_of(self, node: str, pool: str, at: float) -> Mute | None:
         """Return the mute that holds for a node for longest, None when none does."""
         return longest(self._state.mutes, node, pool, at)

@@ -1,0 +1,109 @@
+// What operators do: each button asks what it needs in a dialog, sends it, and says what came of it.
+
+import { change, inPath } from "./api.js";
+import { h, say } from "./dom.js";
+
+const NAME = "oddnode-by";
+
+const LENGTHS = [["30 min", 1800], ["2 h", 7200], ["8 h", 28800], ["1 day", 86400], ["7 days", 604800]];
+
+function field(label, input) {
+  const id = `field-${label.replaceAll(/\W+/g, "-")}`;
+  input.id = id;
+  return [h("label", { for: id }, label), input];
+}
+
+const text = (props) => h("input", { type: "text", autocomplete: "off", ...props });
+
+/** Show a dialog; `send` gets the values of its fields and its refusal is shown in it. */
+function ask(title, hint, fields, button, send) {
+  const by = text({ maxlength: "64", value: sessionStorage.getItem(NAME) ?? "", placeholder: "with tokens: the token's name" });
+  const refused = h("p.warn", { role: "alert", hidden: true });
+  const submit = h("button.main", { type: "submit" }, button);
+  const dialog = h("dialog", { "aria-labelledby": "ask-title" },
+    h("form", {
+      onsubmit: async (event) => {
+        event.preventDefault();
+        submit.disabled = true;
+        sessionStorage.setItem(NAME, by.value.trim());
+        try {
+          say(await send(by.value.trim()));
+          dialog.close();
+        } catch (error) {
+          refused.textContent = error.message;
+          refused.hidden = false;
+        }
+        submit.disabled = false;
+      },
+    },
+    h("h2", { id: "ask-title" }, title),
+    h("p.quiet", null, hint),
+    fields, field("Who", by), refused,
+    h("div.buttons", null, submit, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"))));
+  const before = document.activeElement?.dataset?.key;
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (before) [...document.querySelectorAll("[data-key]")].find((item) => item.dataset.key === before)?.focus();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/** Buttons for one incident of a node, as far as they make sense for it. */
+export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen, after }) {
+  const done = async (told) => {
+    await after();
+    return told;
+  };
+  const button = (label, onclick) => h("button", { type: "button", "data-key": `${label} ${node}`, onclick }, label);
+  const found = [];
+  if (incident && !acknowledged) {
+    found.push(button(dismissed ? "Take back" : "Acknowledge", () => {
+      const note = text({ maxlength: "500", placeholder: "optional: ticket, plan" });
+      ask(`${dismissed ? "Take the dismissal back" : "Acknowledge"}: ${node}`, "A fault that somebody looks after. It stays in the list.", field("Note", note),
+        "Acknowledge", async (by) => {
+          await change("POST", `v1/incidents/${inPath(incident)}/acknowledge`, { by, note: note.value.trim() });
+          return done(`${node} acknowledged`);
+        });
+    }));
+  }
+  if (incident && !dismissed) {
+    found.push(button("Dismiss", () => {
+      const reason = text({ maxlength: "500", required: true });
+      ask(`Dismiss: ${node}`, "A false alarm. It leaves the list until there is evidence of another kind, and is kept as a label.",
+        field("Reason", reason), "Dismiss", async (by) => {
+          await change("POST", `v1/incidents/${inPath(incident)}/dismiss`, { by, reason: reason.value.trim() });
+          return done(`${node} dismissed`);
+        });
+    }));
+  }
+  if (!muted) {
+    found.push(button("Mute", () => {
+      const length = h("select", null, LENGTHS.map(([label, value]) => h("option", { value: String(value), selected: value === 7200 }, label)));
+      const reason = text({ maxlength: "500", required: true });
+      ask(`Mute: ${node}`, "It stays in the list and calls nobody until then.", [field("For", length), field("Reason", reason)],
+        "Mute", async (by) => {
+          await change("POST", "v1/mutes", { node, for_s: Number(length.value), reason: reason.value.trim(), by });
+          return done(`${node} muted`);
+        });
+    }));
+  } else if (muted.id) {
+    found.push(button("Unmute", () => {
+      ask(`Unmute: ${node}`, `Muted by ${muted.by}: ${muted.reason}`, [], "Unmute", async (by) => {
+        await change("DELETE", `v1/mutes/${encodeURIComponent(muted.id)}?by=${encodeURIComponent(by)}`);
+        return done(`${node} not muted any more`);
+      });
+    }));
+  }
+  if (isOpen) {
+    found.push(button("Repaired", () => {
+      const note = text({ maxlength: "500", placeholder: "what was done" });
+      ask(`Repaired: ${node}`, "Clears the incident and judges the node afresh. What is still faulty is named again.", field("Note", note),
+        "Repaired", async (by) => {
+          await change("POST", `v1/nodes/${inPath(node)}/repaired`, { by, note: note.value.trim() });
+          return done(`${node} set healthy`);
+        });
+    }));
+  }
+  return h("div.buttons", null, found);
+}

@@ -1,0 +1,172 @@
+// One node: why it is named, what moved first, and each piece of evidence against its peers.
+
+import { buttons } from "./actions.js";
+import { ApiError, follow, get, inPath, incidentPage, SUBJECT } from "./api.js";
+import { crossing, draw } from "./chart.js";
+import { $, fill, h, name, problem, table } from "./dom.js";
+import { diagnosis, marks, ranked, score } from "./parts.js";
+import { ago, clock, number, span, state } from "./words.js";
+
+const FIRST = 8;
+const AT_ONCE = 3;
+let shown = FIRST;
+let plots = [];
+
+function head(answer, now) {
+  const node = answer.node;
+  const incident = answer.incidents.find((item) => item.state !== "cleared");
+  const named = incident && incident.suspect_at !== null;
+  document.title = `${node.node} ${node.status} · Oddnode`;
+  fill("head",
+    h("div.title", null, h("h1", null, name(node.node)), state(node.status), node.part ? h("span.part", null, name(node.part)) : null, score(node.score)),
+    h("p.when", null, node.since === null ? "nothing against it now" : ["since ", ago(node.since, now)], node.pool ? [", pool ", name(node.pool)] : ", in no pool",
+      incident ? [", ", h("a", { href: incidentPage(incident.id) }, "incident")] : null),
+    marks(node, now),
+    buttons({
+      node: node.node, incident: named ? incident.id : null, acknowledged: node.acknowledged, dismissed: node.dismissed,
+      muted: node.muted, isOpen: Boolean(incident), after: refresh,
+    }));
+}
+
+function why(told, answer) {
+  const found = told.explanation;
+  const lines = found
+    ? [h("p.lead", null, name(found.summary)), diagnosis(answer?.node.diagnosis ?? null),
+      h("ul.plain", null, (answer?.node.diagnosis?.reasons ?? []).map((line) => h("li", null, "because ", name(line)))),
+      h("p.quiet", null, name(found.pool.text), `; ${Object.entries(found.fates).map(([fate, n]) => `${n} ${fate}`).join(", ")}`)]
+    : [h("p.lead", null, name(told.note))];
+  const doubts = found ? [found.undetermined && `not judged: ${found.undetermined}`, ...found.notes,
+    ...found.group_events.map((event) => `group event: ${event.reason}`), ...found.data_quality.map((item) => `${item.kind}: ${item.reason}`)].filter(Boolean) : [];
+  fill("why", lines, doubts.length ? [h("h3", null, "In doubt"), h("ul.plain", null, doubts.map((line) => h("li", null, name(line))))] : null);
+}
+
+function decision(told) {
+  const found = told.explanation;
+  $("s-decision").hidden = !found;
+  if (!found) return;
+  const unit = (check, value) => `${number(Math.round(value * 100) / 100)}${check.unit ? ` ${check.unit}` : ""}`;
+  fill("decision",
+    table("Conditions of the decision", ["condition", "is", "needs", "", "what follows"], found.checks.map((check) => [
+      check.name, unit(check, check.value), unit(check, check.needed), check.passed ? "✓ yes" : "– no", name(check.text)])),
+    found.targets.length ? table("Score of each monitored target", ["target", "strongest metric", "signals", "now", "by how long it lasted"],
+      found.targets.map((item) => [name(item.target), h("code", null, name(item.metric)), String(item.n_signals), number(item.instant, 3), number(item.lasting, 3)])) : null);
+}
+
+/** First movers: targets in the order of their first sign. */
+function order(answer, now) {
+  const first = new Map();
+  for (const item of answer.evidence) {
+    const before = first.get(item.target);
+    if (!before || item.since < before.since) first.set(item.target, item);
+  }
+  const found = [...first.values()].sort((a, b) => a.since - b.since);
+  $("s-order").hidden = found.length === 0;
+  const begin = found[0]?.since ?? 0;
+  fill("order", answer.node.diagnosis?.order ? h("p", null, name(answer.node.diagnosis.order)) : null,
+    h("ol.order", null, found.map((item) => h("li", null, h("b", null, item.since === begin ? clock(begin, now) : `+${span(item.since - begin)}`), " ", name(item.target), ": ",
+      h("code", null, name(item.metric)), item.part ? [" on ", name(item.part)] : null))));
+}
+
+/** Of the series of a metric, the one of a part that fits the labels of the evidence best. */
+function bestOf(series, part, labels) {
+  const fits = (item) => Object.entries(labels).filter(([key, value]) => item.labels[key] === value).length;
+  return series.filter((item) => item.part === part).sort((a, b) => fits(b) - fits(a))[0];
+}
+
+async function chart(place, item, moments) {
+  const query = new URLSearchParams({ node: SUBJECT, metric: item.metric, limit: "40" });
+  let series;
+  try {
+    ({ series } = await get(`v1/series?${query}`));
+  } catch (error) {
+    place.replaceChildren(h("p.quiet", null, error instanceof ApiError && error.status === 404 ? "no samples of it are kept" : error.message));
+    return;
+  }
+  const parts = item.parts.length ? item.parts : [item.part];
+  const strongest = bestOf(series, parts[0], item.labels) ?? bestOf(series, "", item.labels) ?? series[0];
+  const others = parts.slice(1, 16).map((part) => bestOf(series, part, {})).filter((one) => one && one !== strongest);
+  const over = crossing(strongest);
+  const label = `${item.metric} ${item.part}: ${item.reason}. ${over === null ? "Never outside of the peers' band in this window." : `Outside of the peers' band since ${clock(over)}.`}`;
+  const before = item.since < strongest.times[0] ? `; first sign ${span(strongest.times[0] - item.since)} before this window` : "";
+  plots.push(draw(place, strongest, others, moments(item), label, before));
+}
+
+let drawing = 0;
+
+async function evidence(answer, now) {
+  const mine = ++drawing;
+  const incident = answer.incidents.find((item) => item.state !== "cleared") ?? null;
+  const moments = (item) => [
+    { at: item.since, color: "pending", dash: [3, 3] },
+    { at: incident?.suspect_at ?? null, color: "suspect", dash: [] },
+  ];
+  const items = ranked(answer.evidence).slice(0, shown);
+  if (!items.length) {
+    fill("evidence", h("p.good", null, "Nothing against it at the newest evaluation."));
+    return;
+  }
+  const old = new Map([...document.querySelectorAll("[data-chart]")].map((place) => [place.dataset.chart, place]));
+  const places = items.map((item, k) => old.get(`${item.metric} ${item.part} ${k}`) ?? h("div.chart", { "data-chart": `${item.metric} ${item.part} ${k}` }, h("p.quiet", null, "loading")));
+  fill("evidence",
+    h("p.legend", null, h("span.key", null, h("i.dash.mine"), "this node"), h("span.key", null, h("i.dash.sibling"), "its other parts"),
+      h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.band"), "ordinary band of the peers"),
+      h("span.key", null, h("i.dot"), "outside of it"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")),
+    h("div.charts", null, items.map((item, k) => h("figure", null,
+      h("figcaption", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), item.part ? [" on ", h("b", null, name(item.part))] : null,
+        h("br"), name(item.reason), h("span.quiet", null, ` · since ${clock(item.since, now)}, worth ${number(item.score, 3)}`)), places[k]))),
+    answer.evidence.length > shown ? h("button", { type: "button", "data-key": "more", onclick: () => { shown = 999; refresh().catch(() => {}); } }, `Show all ${answer.evidence.length}`) : null);
+  const before = plots;
+  plots = [];
+  const waiting = items.map((item, k) => [places[k], item]);
+  const worker = async () => {
+    for (let next = waiting.shift(); next && mine === drawing; next = waiting.shift()) await chart(next[0], next[1], moments);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  before.forEach((plot) => plot.destroy());
+}
+
+function past(found, now) {
+  fill("past", found.length ? table("Incidents of this node", ["state", "first sign", "named", "cleared", "part", "likely", "peak", "feedback"], found.map((item) => [
+    state(item.state), h("a", { href: incidentPage(item.id) }, clock(item.active_at, now)), clock(item.suspect_at, now), clock(item.cleared_at, now), name(item.part || "–"),
+    name(item.diagnosis?.title ?? "–"), number(item.peak_score, 3), item.acknowledged ? "✓ acknowledged" : item.dismissed ? "✕ dismissed" : "–"]))
+    : h("p.quiet", null, "none is stored"));
+}
+
+async function refresh() {
+  try {
+    const told = await get(`v1/explain?${new URLSearchParams({ node: SUBJECT })}`);
+    const now = told.at + (told.data_age_s ?? 0);
+    let answer = null;
+    try {
+      answer = await get(`v1/nodes/${inPath(SUBJECT)}`);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 404) throw error;
+    }
+    problem("");
+    why(told, answer);
+    decision(told);
+    if (answer) {
+      head(answer, now);
+      order(answer, now);
+      past(answer.incidents, now);
+      await evidence(answer, now);
+    } else {
+      const stored = await get(`v1/incidents?${new URLSearchParams({ node: SUBJECT, limit: "50" })}`);
+      past(stored.incidents, now);
+      fill("evidence", h("p.quiet", null, "no data"));
+    }
+  } catch (error) {
+    problem(error.message);
+    if (error instanceof ApiError && error.status < 500) for (const id of ["why", "evidence", "past"]) fill(id, h("p.quiet", null, "–"));
+    throw error;
+  }
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => refresh().catch(() => {}));
+let width = window.innerWidth;
+window.addEventListener("resize", () => {
+  if (window.innerWidth === width) return;
+  width = window.innerWidth;
+  for (const plot of plots) plot.setSize({ width: Math.max(220, plot.root.closest(".chart").clientWidth), height: plot.height });
+});
+follow(refresh);

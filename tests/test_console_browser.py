@@ -1,0 +1,354 @@
+"""The console in a real browser, against the running service on a recorded incident."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
+
+from detector.tokens import hash_of, make_token
+from tests.test_service_serve import Process, wait_for
+
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's chromium is not installed: make servers"),
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
+
+START, STEP, N_STEPS = 1_767_225_600, 30, 90
+FAULTY = "gpu007"
+SCRIPT = "<script>alert(1)"
+HOSTILE = {
+    SCRIPT: 60,
+    "\"><img src=x onerror='alert(2)'>": None,
+    "\u202egnp": None,
+    "n" * 1000: None,
+}
+"""Names and when they go bad. Without dots and slashes, as what follows one is no name."""
+
+WAIT_MS = 120_000
+
+
+def write_recording(folder: Path) -> Path:
+    """Make a small cluster, some of whose names are bad: two nodes get hot and slow, one after the other."""
+    rng = np.random.default_rng(5)
+    folder.mkdir()
+    onset = {f"gpu{n:03d}": 40 if f"gpu{n:03d}" == FAULTY else None for n in range(12)} | HOSTILE
+    times = [(START + STEP * k) * 1000 for k in range(N_STEPS + 1)]
+    lines = []
+    for node, first in onset.items():
+        for g in range(4):
+            is_bad = np.array([first is not None and g == 2 and k >= first for k in range(N_STEPS + 1)])
+            noise = rng.normal(0, 1, (3, N_STEPS + 1))
+            signals = {
+                "DCGM_FI_DEV_GPU_UTIL": 97 + noise[0] * 0.5 - 60 * is_bad,
+                "DCGM_FI_DEV_GPU_TEMP": np.round(60 + noise[1] + 30 * is_bad),
+                "DCGM_FI_DEV_POWER_USAGE": 800 + 5 * noise[2] - 500 * is_bad,
+            }
+            for name, values in signals.items():
+                labels = {"__name__": name, "Hostname": node, "gpu": str(g), "UUID": f"GPU-{node[:40]}-{g}"}
+                lines.append({"metric": labels, "values": values.tolist(), "timestamps": times})
+    with gzip.open(folder / "series.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    (folder / "incident.yaml").write_text(
+        f"id: small\nstart: {START}\nend: {START + STEP * N_STEPS}\nstep_s: {STEP}\n"
+        f"pool: {json.dumps(list(onset))}\n"
+        "spares: []\nhealthy: true\nfaults: []\nprovenance: {source: test, licence: none, made: synthetic}\n"
+    )
+    return folder
+
+
+class Service(Process):
+    """A running service that may take its time to start: browsers and other tests want the machine too."""
+
+    def port(self) -> int:
+        return int(wait_for(self._listening, seconds=240, what=self.text))
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recording(tmp_path_factory.mktemp("case") / "small")
+
+
+def settings_of(case: Path) -> dict[str, Any]:
+    return {"recording": {"path": str(case), "speed": 1500}}
+
+
+@pytest.fixture(scope="module")
+def service(case: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for the tests that change nothing which others look at."""
+    running = Service(tmp_path_factory.mktemp("service"), settings_of(case))
+    try:
+        wait_for(lambda: is_over(running), seconds=240, what=running.text)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(30)
+
+
+def is_over(running: Service) -> bool:
+    notes = running.get("/readyz")[1]["notes"]
+    return any("recording has ended" in note for note in notes) and len(suspects(running)) == 2
+
+
+def suspects(running: Service) -> list[dict[str, Any]]:
+    return list(running.get("/v1/suspects")[1].get("suspects", []))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=WAIT_MS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Tab:
+    """A page, and all that it complained of and asked for."""
+
+    page: Page
+    base: str
+    complaints: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    n_bytes: int = 0
+
+    def go(self, path: str) -> Page:
+        self.page.goto(self.base + path)
+        return self.page
+
+    def watch(self) -> None:
+        self.page.on("console", lambda m: m.type == "error" and self.complaints.append(m.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("response", self._weigh)
+
+    def _weigh(self, response: Response) -> None:
+        self.n_bytes += int(response.headers.get("content-length", "0"))
+
+
+Open = Callable[..., Tab]
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Open]:
+    contexts: list[BrowserContext] = []
+
+    def make(running: Service, **options: Any) -> Tab:
+        context = browser.new_context(**options)
+        context.set_default_timeout(WAIT_MS)
+        contexts.append(context)
+        made = Tab(context.new_page(), f"http://127.0.0.1:{running.port()}")
+        made.watch()
+        return made
+
+    expect.set_options(timeout=WAIT_MS)
+    yield make
+    for context in contexts:
+        context.close()
+
+
+def colours(page: Page, canvas: str) -> int:
+    """Count the different colours of a canvas: a blank one has one."""
+    return int(
+        page.eval_on_selector(
+            canvas,
+            """c => {
+                const all = c.getContext("2d").getImageData(0, 0, c.width, c.height);
+                return new Set(new Uint32Array(all.data.buffer)).size;
+            }""",
+        )
+    )
+
+
+def test_a_suspect_is_seen_opened_and_plotted(service: Service, tab: Open) -> None:
+    one = tab(service)
+    page = one.go("/")
+    card = page.locator(f'article[data-node="{FAULTY}"]')
+    expect(card).to_contain_text("gpu 2")
+    expect(card).to_contain_text("DCGM_FI_DEV_GPU_TEMP")
+    expect(page.locator("#line")).to_have_text("live")
+    expect(page.locator("#state")).to_contain_text("the recording has ended")
+    expect(page.locator("#heat")).to_have_attribute("aria-label", re.compile("16 nodes: 2 suspect"))
+    assert colours(page, "#heat") > 4
+    card.get_by_role("link", name=FAULTY).click()
+    expect(page.locator("h1")).to_have_text(FAULTY)
+    expect(page.locator(".state.suspect").first).to_contain_text("suspect")
+    expect(page.locator("figure canvas").first).to_be_visible()
+    n = len(service.get(f"/v1/nodes/{FAULTY}")[1]["evidence"])
+    expect(page.locator("figure canvas")).to_have_count(min(n, 8))
+    assert colours(page, "figure canvas") > 10
+    expect(page.locator(".plot").first).to_have_attribute(
+        "aria-label", re.compile(r"Outside of the peers' band since 2026-01-0")
+    )
+    expect(page.locator("#order li").first).to_contain_text("GPU")
+    told = service.get(f"/v1/explain?node={FAULTY}")[1]["explanation"]["summary"]
+    expect(page.locator("#why")).to_contain_text(told)
+    expect(page.locator("#decision")).to_contain_text("direct signals and absences")
+    assert one.complaints == []
+    assert all(url.startswith(one.base) for url in one.asked)
+
+
+def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) -> None:
+    one = tab(service)
+    page = one.go("/")
+    card = page.locator(f'article[data-node="{FAULTY}"]')
+    card.get_by_role("button", name="Acknowledge").click()
+    page.get_by_label("Note").fill("RMA <b>opened</b>")
+    page.get_by_label("Who").fill("kim")
+    page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
+    expect(card).to_contain_text("acknowledged by kim")
+    expect(card).to_contain_text("RMA <b>opened</b>")
+    card.get_by_role("button", name="Mute").click()
+    page.get_by_label("Reason").fill("swapping it")
+    page.get_by_role("dialog").get_by_role("button", name="Mute").click()
+    expect(card).to_contain_text("muted until")
+    expect(page.locator("#mutes")).to_contain_text("swapping it")
+    found = next(item for item in suspects(service) if item["node"] == FAULTY)
+    assert found["acknowledged"]["by"] == "kim"
+    assert found["acknowledged"]["note"] == "RMA <b>opened</b>"
+    assert found["muted"]["reason"] == "swapping it"
+    page.get_by_role("link", name="Incidents").click()
+    row = page.get_by_role("row", name=re.compile(FAULTY)).first
+    expect(row).to_contain_text("fault, kim")
+    expect(page.locator("#trail")).to_contain_text("acknowledge")
+    page.get_by_label("Node").fill("gpu001")
+    page.get_by_label("Node").press("Enter")
+    expect(page.locator("#list")).to_contain_text("no incident fits")
+    page.get_by_label("Node").fill(FAULTY)
+    page.get_by_label("Node").press("Enter")
+    page.locator("#list td:nth-child(5) a").first.click()
+    expect(page.locator("#steps")).to_contain_text("pending")
+    expect(page.locator("#steps tbody tr").nth(1)).to_contain_text("suspect")
+    expect(page.locator("#feedback")).to_contain_text("acknowledged by kim")
+    assert one.complaints == []
+
+
+def test_names_that_are_no_names_stay_text(service: Service, tab: Open) -> None:
+    names = {item["node"] for item in service.get("/v1/nodes")[1]["nodes"]}
+    strange = sorted(name for name in names if not name.startswith("gpu0"))
+    assert SCRIPT in strange
+    one = tab(service)
+    page = one.go("/")
+    card = page.locator("article").filter(has_text=SCRIPT)
+    expect(card).to_have_count(1)
+    page.get_by_text("Nodes as a list").click()
+    for name in strange:
+        expect(page.locator("#heat-list a").get_by_text(name, exact=True).first).to_be_visible()
+    assert page.locator("main img, main script").count() == 0
+    card.get_by_role("link", name=SCRIPT).first.click()
+    expect(page.locator("h1")).to_have_text(SCRIPT)
+    expect(page.locator("figure canvas").first).to_be_visible()
+    for name in [*strange, "../v1/suspects", "'\"><svg onload=alert(1)>"]:
+        page.goto(f"{one.base}/nodes/{quote(name, safe='')}")
+        expect(page.locator("h1")).to_have_text(name[:300])
+        if name in strange and len(name) <= 253:
+            expect(page.locator("#why")).to_contain_text("pool main of")
+        else:
+            expect(page.locator("#problem")).to_contain_text(re.compile("is not known|at most 253"))
+        assert page.locator("main img, main script, main svg").count() == 0
+    # that an answer is 404 or 422 a browser tells on its console
+    assert [text for text in one.complaints if not re.search("status of (404|422)", text)] == []
+
+
+def test_it_fits_a_phone_and_works_without_a_mouse(service: Service, tab: Open) -> None:
+    incident = next(item["incident_id"] for item in suspects(service) if item["node"] == FAULTY)
+    for path in (f"/nodes/{FAULTY}", "/incidents", f"/incidents/{incident}", "/"):
+        one = tab(service, viewport={"width": 360, "height": 740}, color_scheme="dark")
+        page = one.go(path)
+        expect(page.locator("#line")).to_have_text("live")
+        expect(page.get_by_text("loading", exact=True)).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        assert 60_000 < one.n_bytes < 400_000, path
+        assert one.complaints == []
+    expect(page.locator("article").first).to_be_visible()
+    expect(page.locator("#heat")).to_be_visible()
+    page.locator("#heat").focus()
+    page.keyboard.press("End")
+    first = page.locator("#heat-text").inner_text()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#heat-text")).not_to_have_text(first)
+    second = page.locator("#heat-text").inner_text()
+    page.keyboard.press("Home")
+    expect(page.locator("#heat-text")).not_to_have_text(second)
+    shown = page.locator("#heat-text b").inner_text()
+    assert shown in {item["node"] for item in service.get("/v1/nodes")[1]["nodes"]}
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text(shown)
+    assert one.complaints == []
+
+
+def test_a_restart_is_waited_for(case: Path, tmp_path: Path, tab: Open) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = settings_of(case) | {"http": {"port": port}}
+    first = Service(tmp_path, settings)
+    second = None
+    try:
+        first.port()
+        one = tab(first)
+        page = one.go("/")
+        page.evaluate("window.mark = 1")
+        expect(page.locator("#line")).to_have_text(re.compile("live"))
+        # an open page must not hold up the end
+        assert first.end() == 0
+        assert "timeout graceful shutdown exceeded" not in first.text()
+        expect(page.locator("#line")).to_contain_text("no answer from the service")
+        second = Service(tmp_path, settings)
+        expect(page.locator("#line")).to_have_text(re.compile("live"), timeout=2 * WAIT_MS)
+        expect(page.locator(f'article[data-node="{FAULTY}"]')).to_be_visible(timeout=2 * WAIT_MS)
+        assert page.evaluate("window.mark") == 1, "the page was not loaded anew"
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.process.kill()
+                process.process.wait(30)
+
+
+def test_a_token_is_asked_for_and_kept_in_the_tab(case: Path, tmp_path: Path, tab: Open) -> None:
+    reader, operator = make_token(), make_token()
+    tokens = [
+        {"name": "wall", "scope": "read", "sha256": hash_of(reader)},
+        {"name": "kim", "scope": "operate", "sha256": hash_of(operator)},
+    ]
+    running = Service(tmp_path, settings_of(case) | {"auth": {"tokens": tokens}})
+    try:
+        assert running.get("/v1/suspects")[0] == 401
+        one = tab(running)
+        page = one.go("/")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("a token is needed")
+        assert FAULTY not in page.content()
+        dialog.get_by_label("Token").fill("wrong")
+        dialog.get_by_role("button", name="Use it").click()
+        expect(dialog).to_contain_text("not valid")
+        dialog.get_by_label("Token").fill(reader)
+        dialog.get_by_role("button", name="Use it").click()
+        card = page.locator(f'article[data-node="{FAULTY}"]')
+        expect(card).to_be_visible(timeout=2 * WAIT_MS)
+        card.get_by_role("button", name="Acknowledge").click()
+        dialog.get_by_role("button", name="Acknowledge").click()
+        expect(dialog).to_contain_text("the token may only read")
+        dialog.get_by_role("button", name="Cancel").click()
+        page.evaluate("token => sessionStorage.setItem('oddnode-token', token)", operator)
+        page.reload()
+        card.get_by_role("button", name="Acknowledge").click()
+        dialog.get_by_role("button", name="Acknowledge").click()
+        expect(card).to_contain_text("acknowledged by kim")
+        assert page.evaluate("localStorage.length + document.cookie.length") == 0
+        assert all(reader not in url and operator not in url for url in one.asked)
+    finally:
+        running.process.kill()
+        running.process.wait(30)
