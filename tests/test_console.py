@@ -15,7 +15,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
 from api import events
-from api.access import Policy
+from api.access import Entrance, Policy
 from api.app import create_app
 from api.console import is_page, wants_page
 from api.events import Listeners, add_events
@@ -128,7 +128,7 @@ def test_everything_together_is_light() -> None:
 def test_pages_need_no_token_and_what_they_show_does(view: FakeView) -> None:
     token = make_token()
     auth = AuthSettings.model_validate({"tokens": [{"name": "kim", "sha256": hash_of(token)}]})
-    client = TestClient(create_app(view, policy=Policy(Tokens(auth), auth=auth)))
+    client = TestClient(create_app(view, entrance=Entrance(Policy(Tokens(auth), auth=auth))))
     for path in ("/", "/nodes/gpu068", "/incidents", "/incidents/gpu068@1", "/static/js/now.js"):
         answer = client.get(path, headers={"accept": BROWSER})
         assert answer.status_code == 200, path
