@@ -329,7 +329,7 @@ def _run(
     telemetry = _telemetry(parts, store)
     telemetry.configured(settings.describe())
     delivery = Delivery(
-        settings.delivery, store.path, parts.clock.now, telemetry.delivery,
+        settings.delivery, store, parts.clock.now, telemetry.delivery,
         muted=desk, is_shadow=settings.recording.path is not None,  # what is played calls nobody
     )  # fmt: skip
 
@@ -369,7 +369,7 @@ def _run(
         log.warning("access open=true url=%s: anybody may read, nobody may change; see auth.tokens", url)
 
     def answers() -> None:
-        log.info("listening url=%s version=%s store=%s", url, version(), store.path)
+        log.info("listening url=%s version=%s store=%s", url, version(), store.name)
         if hooks.started is not None:
             hooks.started(url)
 

@@ -27,8 +27,7 @@ from detector.service_report import Times, kind_of, log_transition
 from detector.service_view import BusyError, Latest, Readiness
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
-from detector.store import Store
-from detector.store_read import StoreReader
+from detector.store_contract import Keeping, Reading
 from detector.telemetry import Telemetry
 
 log = logging.getLogger("oddnode.detector.service")
@@ -75,7 +74,7 @@ class Service:
         schedule: ScheduleSettings,
         open_source: Callable[[], Source],
         pipeline: PipelineLike,
-        store: Store,
+        store: Keeping,
         telemetry: Telemetry,
         clock: Clock,
         *,
@@ -116,7 +115,7 @@ class Service:
         self._restore()
 
     @property
-    def store(self) -> StoreReader:
+    def store(self) -> Reading:
         """Stored incidents."""
         return self._store
 
