@@ -60,7 +60,8 @@ class ControlStore:
             How many, and how many to pass over.
         """
         sql = (
-            "SELECT body FROM mutes WHERE ?1 IS NULL OR (ended_at IS NULL AND until > ?1) "
+            "SELECT body FROM mutes WHERE "
+            "CAST(?1 AS double precision) IS NULL OR (ended_at IS NULL AND until > ?1) "
             "ORDER BY start, id LIMIT ?2 OFFSET ?3"
         )
         rows = self._store.rows(sql, (over_after, limit, offset))
@@ -76,8 +77,9 @@ class ControlStore:
     ) -> list[Feedback]:
         """Return labels, newest incident first, of incidents that were open between two times."""
         sql = (
-            "SELECT body, ended_at FROM feedback WHERE (?1 IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
-            "AND (?2 IS NULL OR started_at <= ?2) ORDER BY started_at DESC, incident_id LIMIT ?3 OFFSET ?4"
+            "SELECT body, ended_at FROM feedback WHERE "
+            "(CAST(?1 AS double precision) IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
+            "AND (CAST(?2 AS double precision) IS NULL OR started_at <= ?2) ORDER BY started_at DESC, incident_id LIMIT ?3 OFFSET ?4"
         )
         rows = self._store.rows(sql, (since, until, limit, offset))
         return [msgspec.structs.replace(_feedback.decode(body), end=ended) for body, ended in rows]
@@ -85,8 +87,9 @@ class ControlStore:
     def count_feedback(self, *, since: float | None = None, until: float | None = None) -> int:
         """Return how many labels there are of incidents that were open between two times."""
         sql = (
-            "SELECT count(*) FROM feedback WHERE (?1 IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
-            "AND (?2 IS NULL OR started_at <= ?2)"
+            "SELECT count(*) FROM feedback WHERE "
+            "(CAST(?1 AS double precision) IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
+            "AND (CAST(?2 AS double precision) IS NULL OR started_at <= ?2)"
         )
         return int(self._store.rows(sql, (since, until))[0][0])
 

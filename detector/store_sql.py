@@ -98,7 +98,8 @@ class SqlReader(ABC):
         """Return transitions in order of time."""
         sql = (
             "SELECT incident_id, node, at, before, after, reason FROM transitions "
-            "WHERE (?1 IS NULL OR incident_id = ?1) AND (?2 IS NULL OR at >= ?2) "
+            "WHERE (CAST(?1 AS text) IS NULL OR incident_id = ?1) "
+            "AND (CAST(?2 AS double precision) IS NULL OR at >= ?2) "
             "ORDER BY at, incident_id LIMIT ?3 OFFSET ?4"
         )
         found = self.rows(sql, (incident_id, since, min(limit, MAX_ROWS), offset))
