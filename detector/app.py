@@ -38,11 +38,14 @@ from detector.service_loop import Loop, real_delay_s
 from detector.service_operators import Operated
 from detector.service_plan import Begin
 from detector.service_pools import PoolQuery
+from detector.service_standby import show_others
+from detector.service_view import ServiceView
 from detector.settings import HttpSettings, ScheduleSettings, Settings
 from detector.source.base import Source
 from detector.source.opening import open_source
 from detector.source.recording import RecordingSource, load_recording
 from detector.store import Store, remove_store
+from detector.store_contract import Keeping, Shared
 from detector.store_control import ControlStore
 from detector.telemetry import Telemetry
 from detector.tokens import Tokens
@@ -278,27 +281,56 @@ def serve(settings: Settings, hooks: ServeHooks | None = None) -> int:
     tls = tls_context(settings.http)
     with _listen(settings.http.host, settings.http.port) as bound:
         parts = _live(settings) if settings.recording.path is None else _recorded(settings)
-        path = settings.store_path()
         if settings.recording.path is not None:
-            remove_store(path)
+            remove_store(settings.store_path())
+        door = _Door(bound, tokens, tls)
+        store = _open_store(settings, signals, parts, door)
+        if store is None:
+            return 0  # told to end while it stood by
         try:
-            store = Store(
-                path,
+            return _run(settings, hooks, signals, parts, store, door)
+        finally:
+            store.close()
+
+
+def _open_store(settings: Settings, signals: _Signals, parts: _Parts, door: _Door) -> Keeping | None:
+    """Open the store as its one writer, None when told to end while another process has it."""
+    if settings.store.url is None or settings.recording.path is not None:
+        try:
+            return Store(
+                settings.store_path(),
                 retention_s=settings.store.retention_days * 86400.0,
                 lock_wait_s=settings.store.lock_wait_s,
                 stop=signals.stopping,
             )
         except StoreError:
             if signals.stopping.is_set():
-                return 0  # told to end while it stood by
+                return None
             raise
-        try:
-            return _run(settings, hooks, signals, parts, store, _Door(bound, tokens, tls))
-        finally:
-            store.close()
+    from detector.app_standby import lead_or_stand_by  # needs an extra that others do without
+
+    def server(view: ServiceView, desk: Desk) -> uvicorn.Server:
+        made = _server(settings, door, view, desk, lambda: log.info("standing_by url=%s", door.url()))
+        signals.on_first = partial(setattr, made, "should_exit", True)
+        return made
+
+    return lead_or_stand_by(settings, parts.clock, version(), server, door.bound, signals.stopping)
 
 
-def _telemetry(parts: _Parts, store: Store) -> Telemetry:
+def _server(
+    settings: Settings, door: _Door, view: ServiceView, desk: Desk, answers: Callable[[], None]
+) -> _Server:
+    config = uvicorn.Config(
+        create_app(view, version(), desk=desk, policy=Policy(door.tokens, door.is_local, settings.auth)),
+        log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
+    config.load()
+    config.ssl = door.tls
+    return _Server(config, answers)
+
+
+def _telemetry(parts: _Parts, store: Keeping) -> Telemetry:
     """Make the service's own metrics, what is known of the budget included."""
     telemetry = Telemetry(version(), parts.catalog_sha256)
 
@@ -319,7 +351,7 @@ def _run(
     hooks: ServeHooks,
     signals: _Signals,
     parts: _Parts,
-    store: Store,
+    store: Keeping,
     door: _Door,
 ) -> int:
     schedule, speed = parts.schedule, parts.clock.speed
@@ -338,6 +370,8 @@ def _run(
         latest = service.latest()
         if latest is not None:
             delivery.feed(outcome, latest.suspects)
+            if isinstance(store, Shared):
+                show_others(store, latest)
         if hooks.published is not None:
             hooks.published(outcome)
 
@@ -365,7 +399,7 @@ def _run(
         stuck_after_s=2 * schedule.tick_timeout_s,
     )
     url = door.url()
-    if not (tokens := door.tokens).are_set and not door.is_local:
+    if not door.tokens.are_set and not door.is_local:
         log.warning("access open=true url=%s: anybody may read, nobody may change; see auth.tokens", url)
 
     def answers() -> None:
@@ -373,20 +407,20 @@ def _run(
         if hooks.started is not None:
             hooks.started(url)
 
-    config = uvicorn.Config(
-        create_app(service, version(), desk=desk, policy=Policy(tokens, door.is_local, settings.auth)),
-        log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=GRACE_S,
-    )  # fmt: skip
-    config.load()
-    config.ssl = door.tls
-    server = _Server(config, answers)
+    server = _server(settings, door, service, desk, answers)
 
     def end() -> None:
         server.should_exit = True
         service.stop()
 
     signals.on_first = end
+
+    def lost() -> None:
+        telemetry.lost_lead()
+        end()
+
+    if isinstance(store, Shared):
+        store.when_lost(lost)
     if signals.stopping.is_set():
         return 0
     delivery.start()
@@ -400,4 +434,5 @@ def _run(
         # the interpreter would wait for the thread of the tick; what is stored is whole
         os._exit(0)
     log.info("ended")
-    return 0
+    # started again it stands by
+    return int(isinstance(store, Shared) and store.is_lost)

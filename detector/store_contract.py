@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from detector.outcome import GroupEvent, Incident, Outcome, Transition
 
@@ -140,3 +140,15 @@ class Keeping(Reading, Tables, Protocol):
 
     def close(self) -> None:
         """Write what is pending if possible, let others have the store."""
+
+
+@runtime_checkable
+class Shared(Keeping, Protocol):
+    """A store that others may take over and read while it is written."""
+
+    @property
+    def is_lost(self) -> bool:
+        """True once another evaluator has taken over."""
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Have something called once, from any thread, when another evaluator has taken over."""

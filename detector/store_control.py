@@ -79,7 +79,8 @@ class ControlStore:
         sql = (
             "SELECT body, ended_at FROM feedback WHERE "
             "(CAST(?1 AS double precision) IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
-            "AND (CAST(?2 AS double precision) IS NULL OR started_at <= ?2) ORDER BY started_at DESC, incident_id LIMIT ?3 OFFSET ?4"
+            "AND (CAST(?2 AS double precision) IS NULL OR started_at <= ?2) "
+            "ORDER BY started_at DESC, incident_id LIMIT ?3 OFFSET ?4"
         )
         rows = self._store.rows(sql, (since, until, limit, offset))
         return [msgspec.structs.replace(_feedback.decode(body), end=ended) for body, ended in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detector.errors import StoreError
-from detector.postgres.server import SCHEMA
+from detector.postgres.server import SCHEMA, Server
 from detector.store_contract import Statements
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -150,3 +150,15 @@ def version_of(to: Statements) -> int | None:
     if to.execute("SELECT to_regclass(?1) IS NULL", (f"{SCHEMA}.oddnode_schema",)).fetchone()[0]:
         return None
     return int(to.execute("SELECT version FROM oddnode_schema").fetchone()[0])
+
+
+def is_there(server: Server) -> bool:
+    """Tell whether the schema was made.
+
+    Raises
+    ------
+    StoreError
+        When the server cannot be reached.
+    """
+    with server.pooled("cannot be read", changes=False) as session:
+        return version_of(session) is not None

@@ -210,12 +210,27 @@ def take_lead(server: Server) -> Connection | None:
     """
     connection = server.connect()
     try:
-        with server.bounded(connection):
-            row = connection.execute(_LOCK).fetchone()
-    except psycopg.Error as error:
+        is_taken = try_lead(server, connection)
+    except StoreError:
         connection.close()
-        raise StoreError(f"{server.name}: cannot be used: {server.told(error)}") from None
-    if row is not None and row[0]:
+        raise
+    if is_taken:
         return connection
     connection.close()
     return None
+
+
+def try_lead(server: Server, connection: Connection) -> bool:
+    """Take the lead with a connection; False when another holds it.
+
+    Raises
+    ------
+    StoreError
+        When the connection is lost.
+    """
+    try:
+        with server.bounded(connection):
+            row = connection.execute(_LOCK).fetchone()
+    except psycopg.Error as error:
+        raise StoreError(f"{server.name}: cannot be used: {server.told(error)}") from None
+    return row is not None and bool(row[0])
