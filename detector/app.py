@@ -310,7 +310,9 @@ def _open_store(settings: Settings, signals: _Signals, parts: _Parts, door: _Doo
     from detector.app_standby import lead_or_stand_by  # needs an extra that others do without
 
     def server(view: ServiceView, desk: Desk) -> uvicorn.Server:
-        made = _server(settings, door, view, desk, lambda: log.info("standing_by url=%s", door.url()))
+        made = _server(
+            settings, door, view, desk, lambda: log.info("listening url=%s standing_by=true", door.url())
+        )
         signals.on_first = partial(setattr, made, "should_exit", True)
         return made
 
