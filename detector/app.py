@@ -316,7 +316,7 @@ def _open_store(settings: Settings, signals: _Signals, parts: _Parts, door: _Doo
         signals.on_first = partial(setattr, made, "should_exit", True)
         return made
 
-    return lead_or_stand_by(settings, parts.clock, version(), server, door.bound, signals.stopping)
+    return lead_or_stand_by(settings, parts.clock, server, door.bound, signals.stopping)
 
 
 def _server(

@@ -41,7 +41,6 @@ STOP_S = 10.0
 def lead_or_stand_by(
     settings: Settings,
     clock: Clock,
-    version: str,
     make_server: Callable[[ServiceView, Desk], uvicorn.Server],
     bound: socket.socket,
     stopping: threading.Event,
@@ -54,8 +53,6 @@ def lead_or_stand_by(
         Checked settings with ``store.url``.
     clock
         Time of the data.
-    version
-        Version to show.
     make_server
         Makes the server of the REST interface.
     bound
@@ -86,7 +83,7 @@ def lead_or_stand_by(
         if stopping.wait(SCHEMA_WAIT_S):
             return None
     step_s = settings.schedule.step_s
-    view = StandbyView(store, clock.now, step_s, version)
+    view = StandbyView(store, clock.now, step_s)
     # the desk only reads: every change ends in `refuse`
     desk = Desk(ControlStore(cast(Keeping, store)), clock.now)
     desk.attach(view)

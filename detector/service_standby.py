@@ -49,11 +49,9 @@ class StandbyView:
         Clock, epoch seconds.
     step_s
         Seconds between evaluations.
-    version
-        Version to show.
     """
 
-    def __init__(self, store: Reading, now: Callable[[], float], step_s: float, version: str) -> None:
+    def __init__(self, store: Reading, now: Callable[[], float], step_s: float) -> None:
         self._store = store
         self._now = now
         self._step_s = step_s
@@ -61,10 +59,7 @@ class StandbyView:
         self._at: float | None = None
         self.problem = ""
         self._registry = CollectorRegistry()
-        # as in `Telemetry`; what a replica measures when it evaluates would be wrong as 0 here
-        Gauge(
-            "oddnode_build_info", "Version in use.", ("version", "catalog"), registry=self._registry
-        ).labels(version, "").set(1)
+        # nothing else: alerts on what a replica measures when it evaluates would fire for this one
         Gauge("oddnode_leader", "1 when this replica evaluates and writes.", registry=self._registry).set(0)
 
     @property
