@@ -14,6 +14,7 @@ import uvicorn
 from detector.control.desk import Desk
 from detector.errors import SettingsError, StoreError
 from detector.service_clock import Clock
+from detector.service_readiness import READY_STEPS
 from detector.service_standby import StandbyView, refuse
 from detector.service_view import ServiceView
 from detector.settings import Settings
@@ -83,7 +84,9 @@ def lead_or_stand_by(
         if stopping.wait(SCHEMA_WAIT_S):
             return None
     step_s = settings.schedule.step_s
-    view = StandbyView(store, clock.now, step_s)
+    # an evaluation is of a time one delay ago, and takes a while
+    fresh_s = settings.schedule.evaluation_delay_s + (READY_STEPS + 1) * step_s
+    view = StandbyView(store, clock.now, fresh_s)
     # the desk only reads: every change ends in `refuse`
     desk = Desk(ControlStore(cast(Keeping, store)), clock.now)
     desk.attach(view)

@@ -13,7 +13,6 @@ from detector.core.views import SeriesView
 from detector.errors import StoreError
 from detector.explanation import Explanation
 from detector.outcome import Evidence, Incident
-from detector.service_readiness import READY_STEPS
 from detector.service_view import BusyError, Latest, Readiness
 from detector.store_contract import Reading, Statements, Tables
 
@@ -47,14 +46,14 @@ class StandbyView:
         What the leading replica writes.
     now
         Clock, epoch seconds.
-    step_s
-        Seconds between evaluations.
+    fresh_s
+        A stored evaluation whose time is longer ago than this is not fresh, seconds.
     """
 
-    def __init__(self, store: Reading, now: Callable[[], float], step_s: float) -> None:
+    def __init__(self, store: Reading, now: Callable[[], float], fresh_s: float) -> None:
         self._store = store
         self._now = now
-        self._step_s = step_s
+        self._fresh_s = fresh_s
         self._latest: Latest | None = None
         self._at: float | None = None
         self.problem = ""
@@ -100,12 +99,11 @@ class StandbyView:
         """Tell whether what is served is fresh: another replica leads and stores what it finds."""
         reasons = []
         age_s = self.data_age_s()
-        limit_s = READY_STEPS * self._step_s + self._step_s  # an evaluation is of a time one delay ago
         if self.problem:
             reasons.append(self.problem)
         if age_s is None:
             reasons.append("standing by: the replica that leads has stored no evaluation yet")
-        elif age_s > limit_s:
+        elif age_s > self._fresh_s:
             reasons.append(f"standing by: the replica that leads has stored no evaluation for {age_s:.0f} s")
         return Readiness(tuple(reasons), ("standing by: another replica leads, this one only reads",))
 
