@@ -23,7 +23,13 @@ from tests.test_service_serve import Process, ask, wait_for
 
 __all__ = ["start"]
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def port_of(process: Process) -> int:
+    """Wait for a process of its own to answer: it imports a lot, and takes its time on a busy machine."""
+    wait_for(process._listening, seconds=240, what=process.text)
+    return process.port()
 
 
 def test_a_replica_takes_over_within_two_ticks_and_tells_nothing_twice(
@@ -43,11 +49,11 @@ def test_a_replica_takes_over_within_two_ticks_and_tells_nothing_twice(
             return body if status == 200 and body["suspects"] else None
 
         first = start(settings)
-        named = wait_for(lambda: suspects(first.port()), seconds=120, what=first.text)
+        named = wait_for(lambda: suspects(port_of(first)), seconds=240, what=first.text)
         assert [s["node"] for s in named["suspects"]] == [FAULTY]
         wait_for(lambda: hook.requests, what=first.text)
         second = start(settings)
-        port = second.port()
+        port = port_of(second)
         assert "standing_by=true" in second.text()
         shown = wait_for(lambda: suspects(port), what=second.text)
         assert [s["incident_id"] for s in shown["suspects"]] == [s["incident_id"] for s in named["suspects"]]
@@ -91,9 +97,10 @@ def test_a_leader_that_was_replaced_ends_so_that_it_stands_by(
     url = postgres_server.new_database()
     settings = {"source": {"url": fresh_vm.url}, "store": {"url": url}}
     first = start(settings)
-    wait_for(lambda: first.get("/readyz")[0] == 200, seconds=120, what=first.text)
+    port_of(first)
+    wait_for(lambda: first.get("/readyz")[0] == 200, seconds=240, what=first.text)
     second = start(settings)
-    second.port()
+    port_of(second)
     postgres_server.sql(
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND granted "
         f"AND database = (SELECT oid FROM pg_database WHERE datname = '{name_of(url)}')"
@@ -110,9 +117,9 @@ def test_a_standby_ends_when_it_is_told_to(
     url = postgres_server.new_database()
     settings = {"source": {"url": fresh_vm.url}, "store": {"url": url}}
     first = start(settings)
-    first.port()
+    port_of(first)
     second = start(settings)
-    port = second.port()
+    port = port_of(second)
     status, body = ask(port, "/readyz")
     assert status == 503
     assert body["reasons"] == ["standing by: the replica that leads has stored no evaluation yet"]
