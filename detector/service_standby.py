@@ -105,6 +105,8 @@ class StandbyView:
             reasons.append("standing by: the replica that leads has stored no evaluation yet")
         elif age_s > self._fresh_s:
             reasons.append(f"standing by: the replica that leads has stored no evaluation for {age_s:.0f} s")
+        if self._latest is not None and self._latest.outcome.n_series == 0:
+            reasons.append("the database has no series of any metric in the catalog")
         return Readiness(tuple(reasons), ("standing by: another replica leads, this one only reads",))
 
     def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
