@@ -63,6 +63,8 @@ def test_a_replica_takes_over_within_two_ticks_and_tells_nothing_twice(
         assert ask(port, "/healthz")[0] == 200
         assert ask(port, "/v1/nodes")[1]["total"] == first.get("/v1/nodes")[1]["total"]
         assert ask(port, f"/v1/series?node={FAULTY}&metric=DCGM_FI_DEV_GPU_TEMP")[0] == 503
+        status, refused = ask(port, "/v1/fleet")
+        assert (status, "stands by" in str(refused)) == (503, True)
         assert "oddnode_leader 0.0" in ask(port, "/metrics")[1]
         assert "oddnode_leader 1.0" in first.get("/metrics")[1]
 
