@@ -222,5 +222,5 @@ _BEGIN = {True: b"BEGIN", False: b"BEGIN READ ONLY"}
 
 def _cut(connection: Connection) -> None:
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
-        log.error("store hangs=true: the connection is cut")
+        log.error("store path=%s hangs=true: the connection is cut", connection.info.dbname)
         line.shutdown(socket.SHUT_RDWR)
