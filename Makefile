@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-DEBIAN := victoria-metrics prometheus prometheus-alertmanager prometheus-node-exporter chromium
+DEBIAN := victoria-metrics prometheus prometheus-alertmanager prometheus-node-exporter postgresql chromium
 
 .PHONY: run test check format docs bench bench-detect bench-detect-quick bench-detect-long servers clean
 
@@ -41,6 +41,7 @@ bench-detect-long: $(VENV)/.dev  ## three cluster-months of healthy time, genera
 servers:  ## real servers for the tests, from Debian, when we may install them
 	@missing=""; for s in victoria-metrics vmagent vmauth prometheus promtool prometheus-alertmanager prometheus-node-exporter chromium; do \
 	  command -v $$s >/dev/null || missing="$$missing $$s"; done; \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(DEBIAN); \

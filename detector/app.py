@@ -6,13 +6,15 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 
 import uvicorn
 
+from api.access import Entrance, Policy
 from api.app import create_app
 from detector.app_door import Door, Server, listen, tls_context
-from detector.app_parts import parts_of
+from detector.app_parts import Parts, parts_of
 from detector.app_running import Running
 from detector.app_signals import Signals
 from detector.control.desk import Desk
@@ -23,9 +25,11 @@ from detector.reload import Origin, Reloader
 from detector.service_clock import SystemClock
 from detector.service_log import configure_logging
 from detector.service_loop import Loop, real_delay_s
+from detector.service_view import ServiceView
 from detector.settings import Settings
 from detector.settings_change import files_of
 from detector.store import Store, remove_store
+from detector.store_contract import Keeping, Shared
 from detector.store_control import ControlStore
 from detector.telemetry import Telemetry
 from detector.tokens import Tokens
@@ -95,30 +99,26 @@ def serve(settings: Settings, hooks: ServeHooks | None = None, origin: Origin | 
     with listen(settings.http.host, settings.http.port) as bound:
         parts = parts_of(settings)
         judging = parts.judging(settings)
-        path = settings.store_path()
         if settings.recording.path is not None:
-            remove_store(path)
-        try:
-            store = Store(
-                path,
-                retention_s=settings.store.retention_days * 86400.0,
-                lock_wait_s=settings.store.lock_wait_s,
-                stop=signals.stopping,
-            )
-        except StoreError:
-            if signals.stopping.is_set():
-                return 0  # told to end while it stood by
-            raise
+            remove_store(settings.store_path())
+        door = Door(bound, tls)
+        store = _open_store(settings, signals, parts, door, tokens)
+        if store is None:
+            return 0  # told to end while it stood by
         try:
             telemetry = Telemetry(version())
             desk = Desk(ControlStore(store), parts.clock.now)
-            door = Door(bound, tls)
             running = Running(settings, files, parts, judging, store, telemetry, desk, door, tokens)
             running.watch = hooks.published
             reloader = None
             if origin is not None:
                 reloader = Reloader(
-                    origin, running, telemetry.reload, SystemClock().now, settings.reload.every_s
+                    origin,
+                    running,
+                    telemetry.reload,
+                    SystemClock().now,
+                    settings.reload.every_s,
+                    files=files,  # they may have changed while this replica stood by
                 )
             speed = parts.clock.speed
             loop = Loop(
@@ -127,9 +127,51 @@ def serve(settings: Settings, hooks: ServeHooks | None = None, origin: Origin | 
                 delay_s=real_delay_s(parts.schedule.evaluation_delay_s, parts.schedule.step_s, speed),
                 stuck_after_s=2 * parts.schedule.tick_timeout_s,
             )
-            return _run(running, loop, reloader, signals, desk, store, door, hooks)
+            return _run(running, loop, reloader, signals, desk, store, telemetry, door, hooks)
         finally:
             store.close()
+
+
+def _open_store(
+    settings: Settings, signals: Signals, parts: Parts, door: Door, tokens: Tokens
+) -> Keeping | None:
+    """Open the store as its one writer, None when told to end while another process has it."""
+    if settings.store.url is None or settings.recording.path is not None:
+        try:
+            return Store(
+                settings.store_path(),
+                retention_s=settings.store.retention_days * 86400.0,
+                lock_wait_s=settings.store.lock_wait_s,
+                stop=signals.stopping,
+            )
+        except StoreError:
+            if signals.stopping.is_set():
+                return None
+            raise
+    from detector.app_standby import lead_or_stand_by  # needs an extra that others do without
+
+    def answers() -> None:
+        log.info("listening url=%s standing_by=true", door.url())
+
+    def server(view: ServiceView, desk: Desk) -> Server:
+        made = _server(view, desk, Entrance(Policy(tokens, door.is_local, settings.auth)), door, answers)
+        signals.on_first = partial(setattr, made, "should_exit", True)
+        return made
+
+    return lead_or_stand_by(settings, parts.clock, server, door.bound, signals.stopping)
+
+
+def _server(
+    view: ServiceView, desk: Desk, entrance: Entrance, door: Door, answers: Callable[[], None]
+) -> Server:
+    config = uvicorn.Config(
+        create_app(view, version(), desk=desk, entrance=entrance),
+        log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
+    config.load()
+    config.ssl = door.tls
+    return Server(config, answers)
 
 
 def _run(
@@ -138,31 +180,32 @@ def _run(
     reloader: Reloader | None,
     signals: Signals,
     desk: Desk,
-    store: Store,
+    store: Keeping,
+    telemetry: Telemetry,
     door: Door,
     hooks: ServeHooks,
 ) -> int:
     url = door.url()
 
     def answers() -> None:
-        log.info("listening url=%s version=%s store=%s", url, version(), store.path)
+        log.info("listening url=%s version=%s store=%s", url, version(), store.name)
         if hooks.started is not None:
             hooks.started(url)
 
-    config = uvicorn.Config(
-        create_app(running.service, version(), desk=desk, entrance=running.entrance),
-        log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=GRACE_S,
-    )  # fmt: skip
-    config.load()
-    config.ssl = door.tls
-    server = Server(config, answers)
+    server = _server(running.service, desk, running.entrance, door, answers)
 
     def end() -> None:
         server.should_exit = True
         running.service.stop()
 
     signals.on_first = end
+
+    def lost() -> None:
+        telemetry.lost_lead()
+        end()
+
+    if isinstance(store, Shared):
+        store.when_lost(lost)
     if signals.stopping.is_set():
         return 0
     running.delivery.start()
@@ -182,4 +225,5 @@ def _run(
         # the interpreter would wait for the thread of the tick; what is stored is whole
         os._exit(0)
     log.info("ended")
-    return 0
+    # started again it stands by
+    return int(isinstance(store, Shared) and store.is_lost)

@@ -25,9 +25,10 @@ from detector.service_contracts import ServiceHooks, Successor
 from detector.service_log import configure_logging
 from detector.service_operators import Operated
 from detector.service_pools import PoolQuery
+from detector.service_standby import show_others
 from detector.settings import Settings
 from detector.settings_change import JUDGING, applicable, differences
-from detector.store import Store
+from detector.store_contract import Keeping, Shared
 from detector.telemetry import Telemetry
 from detector.tokens import Tokens
 
@@ -63,7 +64,7 @@ class Running:
         files: Mapping[Path, str],
         parts: Parts,
         judging: Judging,
-        store: Store,
+        store: Keeping,
         telemetry: Telemetry,
         desk: Desk,
         door: Door,
@@ -183,12 +184,14 @@ class Running:
         latest = self.service.latest()
         if latest is not None:
             self.delivery.feed(outcome, latest.suspects)
+            if isinstance(self._store, Shared):
+                show_others(self._store, latest)
         if self.watch is not None:
             self.watch(outcome)
 
     def _make_delivery(self, settings: Settings) -> Delivery:
         return Delivery(
-            settings.delivery, self._store.path, self._parts.clock.now, self._telemetry.delivery,
+            settings.delivery, self._store, self._parts.clock.now, self._telemetry.delivery,
             muted=self._desk, is_shadow=settings.recording.path is not None,  # what is played calls nobody
         )  # fmt: skip
 

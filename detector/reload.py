@@ -114,6 +114,9 @@ class Reloader:
         Tells clock time, epoch seconds.
     every_s
         How often files are looked at; 0 leaves that to SIGHUP.
+    files
+        Content of the files that the service's settings name, by digest, just before they were read; None
+        looks now.
     """
 
     def __init__(
@@ -123,13 +126,15 @@ class Reloader:
         telemetry: ReloadTelemetry,
         now: Callable[[], float],
         every_s: float,
+        *,
+        files: Mapping[Path, str] | None = None,
     ) -> None:
         self._origin = origin
         self._service = service
         self._telemetry = telemetry
         self._now = now
         self._every_s = every_s
-        self._seen = {**origin.read, **contents(files_of(service.settings))}
+        self._seen = {**origin.read, **(contents(files_of(service.settings)) if files is None else files)}
         self._lock = threading.Lock()
         self._change: Change | None = None
         self._waiting: tuple[str, ...] = ()

@@ -32,8 +32,7 @@ from detector.service_restore import repeat_repairs, restore
 from detector.service_view import BusyError, Coverage, Latest, Readiness
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
-from detector.store import Store
-from detector.store_read import StoreReader
+from detector.store_contract import Keeping, Reading
 from detector.telemetry import Telemetry
 
 log = logging.getLogger("oddnode.detector.service")
@@ -75,7 +74,7 @@ class Service:
         schedule: ScheduleSettings,
         open_source: Callable[[], Source],
         pipeline: PipelineLike,
-        store: Store,
+        store: Keeping,
         telemetry: Telemetry,
         clock: Clock,
         *,
@@ -112,7 +111,7 @@ class Service:
         self._restore()
 
     @property
-    def store(self) -> StoreReader:
+    def store(self) -> Reading:
         """Stored incidents."""
         return self._store
 

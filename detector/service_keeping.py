@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from detector.errors import StoreError
 from detector.outcome import Outcome
-from detector.store import Store
+from detector.store_contract import Keeping
 from detector.telemetry import Telemetry
 
 LAST_SNAPSHOT_S = 3.0
@@ -31,7 +31,7 @@ class Keeper:
         How often the learnt state is saved.
     """
 
-    def __init__(self, store: Store, telemetry: Telemetry, snapshot_s: float) -> None:
+    def __init__(self, store: Keeping, telemetry: Telemetry, snapshot_s: float) -> None:
         self._store = store
         self._telemetry = telemetry
         self._snapshot_s = snapshot_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from detector.control.model import Repair
 from detector.outcome import Incident, Status, Transition, Verdict
 from detector.service_view import Latest
-from detector.store import Store
+from detector.store_contract import Keeping
 from detector.store_control import ControlStore
 from detector.store_read import CLEARED
 
@@ -63,7 +63,7 @@ def after_repair(latest: Latest, done: Repaired) -> Latest:
     return replace(latest, outcome=changed, suspects=tuple(i for i in latest.suspects if i.id not in cleared))
 
 
-def repairs_to_repeat(store: Store, since: float) -> list[tuple[str, float]]:
+def repairs_to_repeat(store: Keeping, since: float) -> list[tuple[str, float]]:
     """Return nodes and times of repairs that a pipeline which begins anew must be told of.
 
     Parameters

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from detector.outcome import Incident
 from detector.service_contracts import PipelineLike
 from detector.service_repair import repairs_to_repeat
-from detector.store import Store
+from detector.store_contract import Keeping
 
 log = logging.getLogger("oddnode.detector.service")
 
 
 def restore(
-    pipeline: PipelineLike, store: Store, backfill_s: float
+    pipeline: PipelineLike, store: Keeping, backfill_s: float
 ) -> tuple[Sequence[Incident], float | None]:
     """Let a pipeline go on from what is stored.
 
@@ -50,7 +50,7 @@ def restore(
     return incidents, last
 
 
-def repeat_repairs(pipeline: PipelineLike, store: Store, since: float) -> None:
+def repeat_repairs(pipeline: PipelineLike, store: Keeping, since: float) -> None:
     """Tell a new pipeline of the repairs that it must know of (see `repairs_to_repeat`)."""
     for node, at in repairs_to_repeat(store, since):
         pipeline.forget(node, at)

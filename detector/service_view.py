@@ -10,7 +10,7 @@ from detector.core.views import GroupSummary, SeriesView
 from detector.errors import OddnodeError
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
-from detector.store_read import StoreReader
+from detector.store_contract import Reading
 
 
 class BusyError(OddnodeError):
@@ -102,7 +102,7 @@ class ServiceView(Protocol):
     """A running service, as the REST interface sees it; every method is safe from any thread."""
 
     @property
-    def store(self) -> StoreReader:
+    def store(self) -> Reading:
         """Stored incidents and their history."""
 
     def latest(self) -> Latest | None:

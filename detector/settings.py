@@ -186,6 +186,10 @@ class StoreSettings(_Section):
     ----------
     path
         SQLite file; its folder must exist and be writable.
+    url
+        PostgreSQL database in place of the file, ``postgresql://user@host:5432/database``; None for the file.
+    password_file
+        File with the password of `url`, read again when it changes.
     retention_days
         Cleared incidents are deleted after this many days.
     lock_wait_s
@@ -195,9 +199,20 @@ class StoreSettings(_Section):
     """
 
     path: Path = Path("oddnode.db")
+    url: SecretStr | None = None
+    password_file: Path | None = None
     retention_days: float = Field(default=90.0, gt=0, le=36500)
     lock_wait_s: Seconds = 30.0
     snapshot_s: PositiveSeconds = 600.0
+
+    @model_validator(mode="after")
+    def _an_address(self) -> StoreSettings:
+        if self.url is None:
+            if self.password_file is not None:
+                raise ValueError("password_file needs url")
+        elif not self.url.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ValueError("url must begin with postgresql://")
+        return self
 
 
 class HttpSettings(_Section):

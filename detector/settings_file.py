@@ -21,7 +21,7 @@ SHOWN_ERRORS = 5
 
 Loc = tuple[str | int, ...]
 
-_SECRET = re.compile(r"token|password|headers|secret|sha256|delivery.*url", re.IGNORECASE)
+_SECRET = re.compile(r"token|password|headers|secret|sha256|(delivery|store).*url", re.IGNORECASE)
 _PATHS = frozenset(
     {
         ("source", "bearer_token_file"),
@@ -36,6 +36,7 @@ _PATHS = frozenset(
         ("http", "tls_key"),
         ("auth", "tokens_file"),
         ("store", "path"),
+        ("store", "password_file"),
         ("recording", "path"),
     }
 )

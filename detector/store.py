@@ -13,68 +13,27 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TypeVar
-
-import msgspec
+from typing import IO
 
 from detector.errors import StoreError
-from detector.outcome import GroupEvent, Incident, Outcome, Transition
-from detector.store_control import end_feedback, prune_mutes
 from detector.store_read import StoreReader
 from detector.store_schema import check_owner, migrate
+from detector.store_writer import StoreWriter
 
 log = logging.getLogger("oddnode.detector.store")
 
 BUSY_TIMEOUT_S = 5.0
-MAX_PENDING = 20_000
-"""Transitions, incidents or group events kept in memory while the disk refuses them."""
-
 CHECKPOINT_EVERY = 20
 """Saves between two truncations of the write-ahead log."""
 
-PRUNE_EVERY_S = 3600.0
 _SIDE_FILES = ("", "-wal", "-shm")
 _CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
-K = TypeVar("K")
-V = TypeVar("V")
 
-_encode = msgspec.json.Encoder().encode
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What is not on disk yet; the newest form of each thing."""
-
-    incidents: dict[str, Incident] = field(default_factory=dict)
-    transitions: dict[tuple[str, float, str, str], Transition] = field(default_factory=dict)
-    group_events: dict[str, GroupEvent] = field(default_factory=dict)
-    snapshot: bytes | None = None
-    at: float | None = None
-
-    def add(self, outcome: Outcome, snapshot: bytes | None) -> int:
-        """Merge one evaluation; return how many old things had to be given up."""
-        self.incidents.update({incident.id: incident for incident in outcome.incidents})
-        self.transitions.update({(t.incident_id, t.at, t.before, t.after): t for t in outcome.transitions})
-        self.group_events.update({event.id: event for event in outcome.group_events})
-        self.snapshot = snapshot or self.snapshot
-        self.at = outcome.at if self.at is None else max(self.at, outcome.at)
-        return _trim(self.incidents) + _trim(self.transitions) + _trim(self.group_events)
-
-
-def _trim(things: dict[K, V]) -> int:
-    """Give up the oldest beyond the bound."""
-    lost = max(0, len(things) - MAX_PENDING)
-    for key in list(things)[:lost]:
-        del things[key]
-    return lost
-
-
-class Store(StoreReader):
+class Store(StoreWriter, StoreReader):
     """The one writer of a store file, and a reader of it.
 
     Parameters
@@ -95,6 +54,8 @@ class Store(StoreReader):
         program, or was written by a newer version.
     """
 
+    refusals = (sqlite3.Error, OSError)
+
     def __init__(
         self,
         path: Path,
@@ -103,14 +64,9 @@ class Store(StoreReader):
         lock_wait_s: float = 0.0,
         stop: threading.Event | None = None,
     ) -> None:
-        super().__init__(path)
-        self._retention_s = retention_s
-        self._guard = threading.RLock()
-        self._pending = _Pending()
+        StoreWriter.__init__(self, str(path), retention_s)
+        self.path = path
         self._n_saves = 0
-        self._pruned_at = float("-inf")
-        self._problem = ""
-        self._is_closed = False
         self._opened: tuple[int, int] | None = None
         self._lock_file = _lock(path, lock_wait_s, stop or threading.Event())
         try:
@@ -119,90 +75,27 @@ class Store(StoreReader):
             self._lock_file.close()
             raise
 
-    @property
-    def problem(self) -> str:
-        """Why the last save did not reach the disk, empty when it did."""
-        return self._problem
-
-    @property
-    def n_pending(self) -> int:
-        """Number of incidents, transitions and group events that wait to be written."""
-        with self._guard:
-            p = self._pending
-            return len(p.incidents) + len(p.transitions) + len(p.group_events)
-
-    def save(self, outcome: Outcome, snapshot: bytes | None = None) -> None:
-        """Write one evaluation, and all that is pending, in one transaction.
-
-        Parameters
-        ----------
-        outcome
-            What the evaluation said.
-        snapshot
-            Learnt state to keep, None to leave the stored one.
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction of its own, beside those of the evaluation.
 
         Raises
         ------
         StoreError
-            When the disk refuses; everything stays pending and goes with the next save.
+            When the store cannot be written.
         """
-        with self._guard:
-            if self._is_closed:
-                raise StoreError(f"{self.path}: is closed")
-            lost = self._pending.add(outcome, snapshot)
-            if lost:
-                log.error("store path=%s given_up=%d reason=too_much_pending", self.path, lost)
-            try:
-                self._flush()
-            except (sqlite3.Error, OSError, StoreError) as error:
-                # a large blob must not hold back the incidents: it is made anew anyway
-                self._pending.snapshot = None
-                if not self._problem:
-                    # one loud line when it begins, without a traceback
-                    log.error("store path=%s not_written=%s", self.path, error)  # noqa: TRY400
-                self._problem = f"{self.path}: cannot be written: {error}"
-                raise StoreError(self._problem) from error
-            if self._problem:
-                log.warning("store path=%s written_again=true", self.path)
-            self._problem = ""
-            self._pending = _Pending()
-            self._tidy(outcome.at)
-
-    def apply(
-        self,
-        write: Callable[[sqlite3.Connection], None],
-        incidents: Sequence[Incident] = (),
-        transitions: Sequence[Transition] = (),
-    ) -> None:
-        """Make a small change between evaluations in one transaction: on disk when this returns.
-
-        Parameters
-        ----------
-        write
-            Does the writing; called once, inside the transaction.
-        incidents, transitions
-            Further changes of the same transaction; newer than what waits to be written.
-
-        Raises
-        ------
-        StoreError
-            When the disk refuses; nothing was changed.
-        """
-        with self._guard:
-            if self._is_closed:
-                raise StoreError(f"{self.path}: is closed")
-            try:
-                writer = self._writing()
-                with _transaction(writer):
-                    _put_incidents(writer, incidents)
-                    _put_transitions(writer, transitions)
-                    write(writer)
-            except (sqlite3.Error, OSError) as error:
-                raise StoreError(f"{self.path}: cannot be written: {error}") from error
-            # what waits since the disk refused must not undo this later
-            for incident in incidents:
-                if incident.id in self._pending.incidents:
-                    self._pending.incidents[incident.id] = incident
+        # never makes a file: that is the writer's to do
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        try:
+            with (
+                closing(
+                    sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+                ) as connection,
+                _transaction(connection),
+            ):
+                yield connection
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: cannot be written: {error}") from error
 
     def close(self) -> None:
         """Write what is pending if possible, truncate the log, free the lock."""
@@ -219,32 +112,18 @@ class Store(StoreReader):
 
     def _flush(self) -> None:
         try:
-            self._write()
+            super()._flush()
         except sqlite3.DatabaseError as error:
             if not _is_corrupt(error):
                 raise
             self._set_aside(str(error))
-            self._write()
+            super()._flush()
 
-    def _write(self) -> None:
-        connection, pending = self._writing(), self._pending
-        with _transaction(connection):
-            _put_incidents(connection, pending.incidents.values())
-            _put_transitions(connection, pending.transitions.values())
-            end_feedback(connection, pending.incidents.values())
-            connection.executemany(
-                "INSERT OR REPLACE INTO group_events VALUES (?,?,?,?,?)",
-                [(e.id, e.pool, e.started_at, e.ended_at, _encode(e)) for e in pending.group_events.values()],
-            )
-            if pending.snapshot is not None:
-                connection.execute(
-                    "INSERT OR REPLACE INTO state VALUES ('pipeline', ?, ?)", (pending.at, pending.snapshot)
-                )
-            connection.execute(
-                "INSERT INTO meta VALUES ('last_evaluation', ?) "
-                "ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
-                (pending.at,),
-            )
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        writer = self._writing()
+        with _transaction(writer):
+            yield writer
 
     def _writing(self) -> sqlite3.Connection:
         """Return the writer of the file that lies at the path now: it may have been deleted or replaced."""
@@ -308,51 +187,17 @@ class Store(StoreReader):
 
     def _tidy(self, at: float) -> None:
         """Delete what is old and keep the log short; never fails a save."""
+        super()._tidy(at)
         self._n_saves += 1
         if self._writer is None:
             return
         try:
-            if at - self._pruned_at >= PRUNE_EVERY_S:
-                self._pruned_at = at
-                self._prune(self._writer, at - self._retention_s)
+            if self._pruned_at == at:
+                self._writer.execute("PRAGMA incremental_vacuum(2000)")
             if self._n_saves % CHECKPOINT_EVERY == 0:
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             log.warning("store path=%s not_tidied=%s", self.path, error)
-
-    @staticmethod
-    def _prune(connection: sqlite3.Connection, before: float) -> None:
-        with _transaction(connection):
-            connection.execute(
-                "DELETE FROM transitions WHERE incident_id IN "
-                "(SELECT id FROM incidents WHERE state = 'cleared' AND cleared_at < ?)",
-                (before,),
-            )
-            connection.execute("DELETE FROM incidents WHERE state = 'cleared' AND cleared_at < ?", (before,))
-            connection.execute("DELETE FROM group_events WHERE ended_at < ?", (before,))
-            prune_mutes(connection, before)
-        connection.execute("PRAGMA incremental_vacuum(2000)")
-
-
-def _put_incidents(connection: sqlite3.Connection, incidents: Iterable[Incident]) -> None:
-    connection.executemany(
-        "INSERT INTO incidents VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
-        "node=excluded.node, state=excluded.state, active_at=excluded.active_at, "
-        "suspect_at=excluded.suspect_at, cleared_at=excluded.cleared_at, "
-        "peak_score=excluded.peak_score, body=excluded.body",
-        [
-            (i.id, i.node, i.state, i.active_at, i.suspect_at, i.cleared_at, i.peak_score, _encode(i))
-            for i in incidents
-        ],
-    )
-
-
-def _put_transitions(connection: sqlite3.Connection, transitions: Iterable[Transition]) -> None:
-    connection.executemany(
-        "INSERT OR IGNORE INTO transitions (incident_id, at, before, after, node, reason) "
-        "VALUES (?,?,?,?,?,?)",
-        [(t.incident_id, t.at, t.before, t.after, t.node, t.reason) for t in transitions],
-    )
 
 
 @contextmanager

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from detector.control.model import Action, AuditEntry, Feedback, Mute, Repair
 from detector.outcome import Incident, Transition
-
-if TYPE_CHECKING:
-    from detector.store import Store
+from detector.store_contract import Keeping, Statements
 
 MAX_LOADED = 10_000
 """Newest labels that are kept at hand."""
@@ -22,21 +18,21 @@ _mute = msgspec.json.Decoder(Mute)
 _feedback = msgspec.json.Decoder(Feedback)
 
 
-def end_feedback(connection: sqlite3.Connection, incidents: Iterable[Incident]) -> None:
+def end_feedback(connection: Statements, incidents: Iterable[Incident]) -> None:
     """Give labels of incidents that are cleared their end."""
     connection.executemany(
-        "UPDATE feedback SET ended_at = ? WHERE incident_id = ? AND ended_at IS NULL",
+        "UPDATE feedback SET ended_at = ?1 WHERE incident_id = ?2 AND ended_at IS NULL",
         [(i.cleared_at, i.id) for i in incidents if i.cleared_at is not None],
     )
 
 
-def prune_mutes(connection: sqlite3.Connection, before: float) -> None:
+def prune_mutes(connection: Statements, before: float) -> None:
     """Delete mutes that were over before a time, epoch seconds."""
-    connection.execute("DELETE FROM mutes WHERE min(until, coalesce(ended_at, until)) < ?", (before,))
+    connection.execute("DELETE FROM mutes WHERE until < ?1 OR ended_at < ?1", (before,))
 
 
 class ControlStore:
-    """What operators said, in the file of a `Store`.
+    """What operators said, in a store.
 
     Parameters
     ----------
@@ -44,7 +40,7 @@ class ControlStore:
         Its writer is used, so that a change waits for no evaluation and no evaluation is torn by it.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Keeping) -> None:
         self._store = store
 
     def incident(self, incident_id: str) -> Incident | None:
@@ -64,7 +60,8 @@ class ControlStore:
             How many, and how many to pass over.
         """
         sql = (
-            "SELECT body FROM mutes WHERE ?1 IS NULL OR (ended_at IS NULL AND until > ?1) "
+            "SELECT body FROM mutes WHERE "
+            "CAST(?1 AS double precision) IS NULL OR (ended_at IS NULL AND until > ?1) "
             "ORDER BY start, id LIMIT ?2 OFFSET ?3"
         )
         rows = self._store.rows(sql, (over_after, limit, offset))
@@ -80,8 +77,10 @@ class ControlStore:
     ) -> list[Feedback]:
         """Return labels, newest incident first, of incidents that were open between two times."""
         sql = (
-            "SELECT body, ended_at FROM feedback WHERE (?1 IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
-            "AND (?2 IS NULL OR started_at <= ?2) ORDER BY started_at DESC, incident_id LIMIT ?3 OFFSET ?4"
+            "SELECT body, ended_at FROM feedback WHERE "
+            "(CAST(?1 AS double precision) IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
+            "AND (CAST(?2 AS double precision) IS NULL OR started_at <= ?2) "
+            "ORDER BY started_at DESC, incident_id LIMIT ?3 OFFSET ?4"
         )
         rows = self._store.rows(sql, (since, until, limit, offset))
         return [msgspec.structs.replace(_feedback.decode(body), end=ended) for body, ended in rows]
@@ -89,14 +88,17 @@ class ControlStore:
     def count_feedback(self, *, since: float | None = None, until: float | None = None) -> int:
         """Return how many labels there are of incidents that were open between two times."""
         sql = (
-            "SELECT count(*) FROM feedback WHERE (?1 IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
-            "AND (?2 IS NULL OR started_at <= ?2)"
+            "SELECT count(*) FROM feedback WHERE "
+            "(CAST(?1 AS double precision) IS NULL OR ended_at IS NULL OR ended_at >= ?1) "
+            "AND (CAST(?2 AS double precision) IS NULL OR started_at <= ?2)"
         )
         return int(self._store.rows(sql, (since, until))[0][0])
 
     def audit(self, *, limit: int, offset: int) -> list[AuditEntry]:
         """Return the trail, newest first."""
-        sql = "SELECT number, at, by, action, subject, note FROM audit ORDER BY number DESC LIMIT ? OFFSET ?"
+        sql = (
+            "SELECT number, at, by, action, subject, note FROM audit ORDER BY number DESC LIMIT ?1 OFFSET ?2"
+        )
         return [
             AuditEntry(number=n, at=at, by=by, action=Action(action), subject=subject, note=note)
             for n, at, by, action, subject, note in self._store.rows(sql, (limit, offset))
@@ -123,9 +125,11 @@ class ControlStore:
     def put_mute(self, mute: Mute, entry: AuditEntry) -> None:
         """Keep a new or a changed mute."""
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: Statements) -> None:
             connection.execute(
-                "INSERT OR REPLACE INTO mutes VALUES (?,?,?,?,?)",
+                "INSERT INTO mutes (id, start, until, ended_at, body) VALUES (?1,?2,?3,?4,?5) "
+                "ON CONFLICT (id) DO UPDATE SET start=excluded.start, until=excluded.until, "
+                "ended_at=excluded.ended_at, body=excluded.body",
                 (mute.id, mute.start, mute.until, mute.ended_at, _encode(mute)),
             )
             _add(connection, entry)
@@ -135,9 +139,12 @@ class ControlStore:
     def put_feedback(self, label: Feedback, entry: AuditEntry) -> None:
         """Keep a label in place of an earlier one of the same incident."""
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: Statements) -> None:
             connection.execute(
-                "INSERT OR REPLACE INTO feedback VALUES (?,?,?,?,?,?,?)",
+                "INSERT INTO feedback (incident_id, node, verdict, at, started_at, ended_at, body) "
+                "VALUES (?1,?2,?3,?4,?5,?6,?7) ON CONFLICT (incident_id) DO UPDATE SET "
+                "node=excluded.node, verdict=excluded.verdict, at=excluded.at, "
+                "started_at=excluded.started_at, ended_at=excluded.ended_at, body=excluded.body",
                 (
                     label.incident_id,
                     label.node,
@@ -167,9 +174,11 @@ class ControlStore:
     ) -> None:
         """Keep that a node was repaired, and that its incident is cleared."""
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: Statements) -> None:
             connection.execute(
-                "INSERT OR REPLACE INTO repairs VALUES (?,?,?)", (repair.node, repair.at, repair.evaluated_at)
+                "INSERT INTO repairs (node, at, evaluated_at) VALUES (?1,?2,?3) ON CONFLICT (node) "
+                "DO UPDATE SET at=excluded.at, evaluated_at=excluded.evaluated_at",
+                (repair.node, repair.at, repair.evaluated_at),
             )
             end_feedback(connection, incidents)
             _add(connection, entry)
@@ -177,8 +186,8 @@ class ControlStore:
         self._store.apply(write, incidents, transitions)
 
 
-def _add(connection: sqlite3.Connection, entry: AuditEntry) -> None:
+def _add(connection: Statements, entry: AuditEntry) -> None:
     connection.execute(
-        "INSERT INTO audit (at, by, action, subject, note) VALUES (?,?,?,?,?)",
+        "INSERT INTO audit (at, by, action, subject, note) VALUES (?1,?2,?3,?4,?5)",
         (entry.at, entry.by, entry.action.value, entry.subject, entry.note),
     )

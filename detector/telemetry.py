@@ -52,6 +52,12 @@ class Telemetry:
         )
         self._version = version
         self.judges_by(catalog_sha256)
+        self._leader = Gauge(
+            "oddnode_leader",
+            "1 when this replica evaluates and writes, 0 when it stands by.",
+            registry=registry,
+        )
+        self._leader.set(1)
         self._ticks = Counter("oddnode_ticks", "Ticks that were evaluated.", registry=registry)
         self._evaluations = Counter(
             "oddnode_evaluations", "Evaluation times that were judged.", registry=registry
@@ -143,6 +149,10 @@ class Telemetry:
         self._named: set[str] = set()
         self._reasons: set[str] = set()
         self._kinds: set[str] = set()
+
+    def lost_lead(self) -> None:
+        """Note that another replica has taken over."""
+        self._leader.set(0)
 
     def watch_age(self, age_s: Callable[[], float]) -> None:
         """Let the age of the data be asked for at every scrape."""

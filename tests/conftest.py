@@ -29,3 +29,17 @@ def fresh_prometheus(tmp_path: Path) -> Iterator[servers.Server]:
     """An empty Prometheus that takes remote writes, for one test."""
     with servers.prometheus(tmp_path / "prometheus", remote_write=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[servers.Postgres]:
+    """A PostgreSQL shared by the tests of one process; take a database of your own."""
+    with servers.postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def fresh_postgres() -> Iterator[servers.Postgres]:
+    """A PostgreSQL for one test, that may be stopped."""
+    with servers.postgres() as server:
+        yield server

@@ -188,7 +188,7 @@ class Bench(AbstractContextManager["Bench"]):
         self.telemetry = Telemetry()
         self.delivery = Delivery(
             DeliverySettings.model_validate(settings),
-            self.store.path,
+            self.store,
             SystemClock().now,
             self.telemetry.delivery,
             muted=muted,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import parse_qs
 
+import psycopg
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -241,6 +244,78 @@ def blocks_from_openmetrics(folder: Path, text: str) -> None:
     command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(folder / "data")]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
+@dataclass
+class Postgres:
+    """A PostgreSQL of our own on a unix socket; users ``postgres`` and, with password, ``oddnode``."""
+
+    bin: Path
+    folder: Path
+    n_databases: int = 0
+
+    PASSWORD = "hunter2-of-the-store"
+
+    def init(self) -> None:
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "postgres", "postgres")
+        self._run("initdb", "-A", "trust", "-U", "postgres", "--no-sync", "-D", str(self.folder / "data"))
+        hba = "local all oddnode scram-sha-256\nlocal all all trust\n"
+        (self.folder / "data" / "pg_hba.conf").write_text(hba)
+
+    def start(self) -> None:
+        options = f"-c listen_addresses= -c fsync=off -c unix_socket_directories={self.folder}"
+        log = str(self.folder / "log")
+        self._run(
+            "pg_ctl", "-D", str(self.folder / "data"), "-l", log, "-t", "120", "-w", "-o", options, "start"
+        )
+
+    def stop(self, mode: str = "immediate") -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-t", "60", "-m", mode, "-w", "stop")
+
+    def url(self, database: str = "postgres", user: str = "postgres") -> str:
+        return f"postgresql://{user}@/{database}?host={self.folder}"
+
+    def new_database(self) -> str:
+        """Make an empty database; return its address."""
+        self.n_databases += 1
+        name = f"oddnode{self.n_databases}"
+        self.sql(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def sql(self, statement: str, url: str | None = None) -> list[tuple[object, ...]]:
+        with psycopg.connect(url or self.url(), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(
+            [str(self.bin / command[0]), *command[1:]],
+            user="postgres" if os.geteuid() == 0 else None,
+            cwd=self.folder, capture_output=True, text=True, timeout=180, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if done.returncode != 0:
+            pytest.fail(f"{command[0]}: {done.stdout[-1000:]} {done.stderr[-1000:]}")
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[Postgres]:
+    """A running PostgreSQL of the newest version that is installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[4]))
+    if not found:
+        pytest.skip("postgresql is not installed")
+    # a path of a socket is short, and folders of pytest are closed to other users
+    with tempfile.TemporaryDirectory(prefix="oddnode-pg") as folder:
+        server = Postgres(found[-1].parent, Path(folder))
+        server.init()
+        server.start()
+        try:
+            server.sql(f"CREATE ROLE oddnode LOGIN PASSWORD '{Postgres.PASSWORD}'")
+            yield server
+        finally:
+            with contextlib.suppress(pytest.fail.Exception):
+                server.stop()
 
 
 @dataclass

@@ -265,6 +265,9 @@ def test_secrets_become_files_that_the_settings_name(tmp_path: Path) -> None:
     [
         ("config.source.bearer_token=x", "use secrets.bearerToken"),
         ("config.source.basic_password=x", "use secrets.basicPassword"),
+        ("config.store.url=postgresql://u:p@h/d", "use secrets.storeUrl"),
+        ("replicas=2", "more than one needs PostgreSQL"),
+        ("replicas=0", "replicas"),
         ("persistance.size=1Gi", "persistance"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("config.source.url=victoria", "url"),
@@ -274,6 +277,24 @@ def test_wrong_values_are_refused_by_name(option: str, says: str) -> None:
     done = helm("--set", option)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+@needs_helm
+def test_replicas_share_a_database_and_no_volume() -> None:
+    found = rendered("--set", "secrets.storeUrl.name=db,replicas=2,extraEnv[0].name=A,extraEnv[0].value=b")
+    for document in found.values():
+        validate(document, NEWEST)
+    spec = found["Deployment"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
+    pod = spec["template"]["spec"]
+    assert pod["containers"][0]["env"] == [
+        {"name": "ODDNODE_STORE__URL", "valueFrom": {"secretKeyRef": {"name": "db", "key": "url"}}},
+        {"name": "A", "value": "b"},
+    ]
+    assert {"name": "data", "emptyDir": {}} in pod["volumes"]
+    assert "PersistentVolumeClaim" not in found
+    ports = [port["port"] for rule in found["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]]
+    assert 5432 in ports
 
 
 @needs_helm

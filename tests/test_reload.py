@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -98,11 +98,14 @@ class Taker:
 class Bench:
     """A reloader whose looks are made by hand."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, between: Callable[[], object] = lambda: None) -> None:
         self.registry = CollectorRegistry()
         origin = Origin.of(path)
         self.taker = Taker(load_settings(path))
-        self.reloader = Reloader(origin, self.taker, ReloadTelemetry(self.registry), lambda: NOW, 0.01)
+        between()
+        self.reloader = Reloader(
+            origin, self.taker, ReloadTelemetry(self.registry), lambda: NOW, 0.01, files=self.taker.files
+        )
 
     def look(self, *, is_asked: bool = False) -> int:
         """Look and tick; return how many changes were taken over."""
@@ -145,6 +148,15 @@ def test_a_swapped_mount_is_seen_by_content_and_read_once(tmp_path: Path) -> Non
     assert bench.look() == 1, "a file that the settings name counts as well"
     assert bench.look() == 0
     assert bench.metrics == (1, 0)
+
+
+def test_what_has_changed_before_it_begins_to_look_is_read_at_the_first_look(tmp_path: Path) -> None:
+    overlay, file = tmp_path / "overlay.yaml", tmp_path / "settings.yaml"
+    overlay.write_text(OVERLAY)
+    file.write_text("source: {url: 'http://vm:8428'}\ncatalog: {overlays: [overlay.yaml]}\n")
+    bench = Bench(file, between=lambda: overlay.write_text(OVERLAY + "# more\n"))
+    assert bench.look() == 1
+    assert bench.look() == 0
 
 
 def test_a_bad_file_is_told_once_and_a_good_one_clears_it(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector import store as store_module
+from detector import store_pending
 from detector.errors import StoreError
 from detector.outcome import Evidence, GroupEvent, Incident, Layer, Outcome, Transition
 from detector.store import Store, remove_store
@@ -231,7 +231,7 @@ def test_a_full_disk_loses_nothing_and_readers_go_on(store: Store) -> None:
 def test_what_waits_in_memory_is_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store_module, "MAX_PENDING", 5)
+    monkeypatch.setattr(store_pending, "MAX_PENDING", 5)
     assert store._writer is not None
     store._writer.execute("PRAGMA query_only = 1")
     for k in range(9):

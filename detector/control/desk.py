@@ -57,8 +57,20 @@ class Desk:
         self._now = now
         self._detection: Detection | None = None
         self._lock = threading.Lock()
-        labels = {label.incident_id: label for label in ledger.feedback()}
-        self._state = _State(tuple(ledger.mutes(now())), labels)
+        self._state = _State()
+        self.reload()
+
+    def reload(self) -> None:
+        """Read what was said anew: another process may be the one that takes requests.
+
+        Raises
+        ------
+        StoreError
+            When it cannot be read; what is known stays.
+        """
+        with self._lock:
+            labels = {label.incident_id: label for label in self.ledger.feedback()}
+            self._state = _State(tuple(self.ledger.mutes(self._now())), labels)
 
     def attach(self, detection: Detection) -> None:
         """Let requests reach the running detection."""

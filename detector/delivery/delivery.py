@@ -10,7 +10,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from detector.control.view import Muted, NothingMuted
 from detector.delivery.alertmanager import AlertmanagerWorker
@@ -23,6 +22,7 @@ from detector.delivery.write_back import WriteBack
 from detector.errors import StoreError
 from detector.outcome import Incident, Outcome
 from detector.settings_delivery import DeliverySettings
+from detector.store_contract import Tables
 from detector.telemetry_delivery import DeliveryTelemetry
 
 log = logging.getLogger("oddnode.detector.delivery")
@@ -42,7 +42,7 @@ class Delivery(Worker):
     settings
         Who is told, and what is held back.
     store
-        Store file, already made.
+        Keeps what is to be told.
     clock
         Tells clock time, epoch seconds.
     telemetry
@@ -58,7 +58,7 @@ class Delivery(Worker):
     def __init__(
         self,
         settings: DeliverySettings,
-        store: Path,
+        store: Tables,
         clock: Callable[[], float],
         telemetry: DeliveryTelemetry,
         *,

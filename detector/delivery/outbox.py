@@ -1,22 +1,18 @@
 """Messages that wait for their receivers, in the store: what is out, what is to be told, who was told what.
 
-Connections are short: nothing is held between two calls, so a store that is moved aside is left at once.
+Transactions are short: nothing is held between two calls, so a store that is moved aside is left at once.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from detector.delivery.ledger import Message, Out
-from detector.errors import StoreError
+from detector.store_contract import Tables
 
-BUSY_TIMEOUT_S = 5.0
 KEEP_S = 14 * 86400.0
 """Messages older than this are deleted; every receiver has been told, or given up, long before."""
 
@@ -49,12 +45,12 @@ class Outbox:
 
     Parameters
     ----------
-    path
-        Store file, made by `detector.store.Store`.
+    tables
+        The store.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def out(self) -> dict[str, Out]:
         """Return what was told before, by key.
@@ -64,7 +60,7 @@ class Outbox:
         StoreError
             When the store cannot be read.
         """
-        with self._connected() as connection:
+        with self._tables.reading() as connection:
             rows = connection.execute("SELECT key, body FROM told").fetchall()
         found = {}
         for key, body in rows:
@@ -82,16 +78,17 @@ class Outbox:
         StoreError
             When the store cannot be written; nothing is then.
         """
-        with self._writing() as connection:
+        with self._tables.writing() as connection:
             connection.execute("DELETE FROM told")
             connection.executemany(
-                "INSERT INTO told VALUES (?,?)", [(key, _encode(item)) for key, item in out.items()]
+                "INSERT INTO told (key, body) VALUES (?1,?2)",
+                [(key, _encode(item)) for key, item in out.items()],
             )
             connection.executemany(
-                "INSERT OR IGNORE INTO outbox (id, made_at, body) VALUES (?,?,?)",
+                "INSERT INTO outbox (id, made_at, body) VALUES (?1,?2,?3) ON CONFLICT DO NOTHING",
                 [(message.id, now, _encode(message)) for message in messages],
             )
-            connection.execute("DELETE FROM outbox WHERE made_at < ?", (now - KEEP_S,))
+            connection.execute("DELETE FROM outbox WHERE made_at < ?1", (now - KEEP_S,))
 
     def register(self, receivers: Sequence[str]) -> None:
         """Begin receivers that were not there before at what comes from now on; forget those that are gone.
@@ -101,11 +98,16 @@ class Outbox:
         StoreError
             When the store cannot be written.
         """
-        with self._writing() as connection:
-            marks = ",".join("?" * len(receivers))
-            connection.execute(f"DELETE FROM told_up_to WHERE receiver NOT IN ({marks})", tuple(receivers))  # noqa: S608
+        with self._tables.writing() as connection:
+            known = {
+                str(name) for (name,) in connection.execute("SELECT receiver FROM told_up_to").fetchall()
+            }
             connection.executemany(
-                "INSERT OR IGNORE INTO told_up_to VALUES (?, (SELECT coalesce(max(seq), 0) FROM outbox))",
+                "DELETE FROM told_up_to WHERE receiver = ?1", [(name,) for name in known - set(receivers)]
+            )
+            connection.executemany(
+                "INSERT INTO told_up_to (receiver, seq) "
+                "VALUES (?1, (SELECT coalesce(max(seq), 0) FROM outbox)) ON CONFLICT DO NOTHING",
                 [(receiver,) for receiver in receivers],
             )
 
@@ -118,7 +120,7 @@ class Outbox:
             When the store cannot be read.
         """
         sql = f"SELECT seq, made_at, body FROM outbox WHERE seq > {_UP_TO} ORDER BY seq LIMIT 1"  # noqa: S608
-        with self._connected() as connection:
+        with self._tables.reading() as connection:
             row = connection.execute(sql, (receiver,)).fetchone()
         if row is None:
             return None
@@ -137,7 +139,7 @@ class Outbox:
             When the store cannot be read.
         """
         sql = f"SELECT count(*), min(made_at) FROM outbox WHERE seq > {_UP_TO}"  # noqa: S608
-        with self._connected() as connection:
+        with self._tables.reading() as connection:
             count, oldest = connection.execute(sql, (receiver,)).fetchone()
         return int(count), None if oldest is None else float(oldest)
 
@@ -149,30 +151,12 @@ class Outbox:
         StoreError
             When the store cannot be written.
         """
-        with self._writing() as connection:
+        with self._tables.writing() as connection:
             connection.execute(
-                "INSERT INTO told_up_to VALUES (?,?) ON CONFLICT (receiver) DO UPDATE SET seq = excluded.seq",
+                "INSERT INTO told_up_to (receiver, seq) VALUES (?1,?2) "
+                "ON CONFLICT (receiver) DO UPDATE SET seq = excluded.seq",
                 (receiver, seq),
             )
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._connected() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
-            connection.execute("COMMIT")
 
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        # never makes a file: that is the store's to do
-        uri = f"{self._path.absolute().as_uri()}?mode=rw"
-        try:
-            with closing(
-                sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-            ) as connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: what is to be told cannot be kept: {error}") from error
-
-
-_UP_TO = "coalesce((SELECT seq FROM told_up_to WHERE receiver = ?), 0)"
+_UP_TO = "coalesce((SELECT seq FROM told_up_to WHERE receiver = ?1), 0)"

@@ -52,6 +52,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if dig "source" "basic_password" "" $config -}}
 {{- fail "config.source.basic_password would lie in a ConfigMap: use secrets.basicPassword" -}}
 {{- end -}}
+{{- if dig "store" "url" "" $config -}}
+{{- fail "config.store.url would lie in a ConfigMap: use secrets.storeUrl" -}}
+{{- end -}}
 {{- $source := default (dict) (get $config "source") -}}
 {{- $dir := "/etc/oddnode/secrets" -}}
 {{- with .Values.secrets.bearerToken -}}
