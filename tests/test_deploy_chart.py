@@ -191,7 +191,7 @@ def test_values_fit_their_schema() -> None:
         {"config": {"source": {"url": "victoria:8428"}}},
         {"config": {"source": {"url": "http://v"}, "store": {"path": "/x"}}},
         {"config": {"source": {"url": "http://v"}, "http": {"port": 80}}},
-        {"replicas": 2},
+        {"replicas": 0},
         {"terminationGracePeriodSeconds": 5},
     ):
         with pytest.raises(jsonschema.ValidationError):
