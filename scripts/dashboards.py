@@ -243,6 +243,26 @@ def service() -> dict[str, Any]:
               "restart pending: {{instance}}": f"oddnode_config_restart_pending{{{OWN}}}"}, width=8),
         Panel("Settings taken over", "the time of the last change that you know of.",
               {"{{instance}}": f"time() - oddnode_config_reload_timestamp_seconds{{{OWN}}}"}, unit="s", width=8),
+        Panel("Delivery", "failures, dropped evaluations and messages given up stay 0.", {
+              "sent per minute": f"60 * sum(rate(oddnode_delivery_sent_total{{{OWN}}}[5m])) or vector(0)",
+              "failed per minute": f"60 * sum(rate(oddnode_delivery_failed_total{{{OWN}}}[5m])) or vector(0)",
+              "given up in an hour": f"sum(increase(oddnode_delivery_given_up_total{{{OWN}}}[1h])) or vector(0)",
+              "evaluations not seen": f"sum(increase(oddnode_delivery_evaluations_dropped_total{{{OWN}}}[1h])) or vector(0)"},
+              width=8),
+        Panel("Not told yet", "near 0, and younger than a minute.", {
+              "waiting": f"sum(oddnode_delivery_queue{{{OWN}}}) or vector(0)",
+              "age of the oldest, s": f"max(oddnode_delivery_oldest_seconds{{{OWN}}}) or vector(0)",
+              "since the last success, s":
+                  f"time() - max(oddnode_delivery_last_success_timestamp_seconds{{{OWN}}}) or vector(0)"}, width=8),
+        Panel("Told and held back", "what is out is what is suspect; 1 of shadow: nothing is sent.", {
+              "out": f"sum(oddnode_delivery_out{{{OWN}}})",
+              "held back": f"sum(oddnode_delivery_withheld{{{OWN}}}) or vector(0)",
+              "shadow": f"max(oddnode_delivery_shadow{{{OWN}}})"}, width=8),
+        Panel("Leads", "exactly one replica has 1.", {"{{instance}}": f"oddnode_leader{{{OWN}}}"}, width=8),
+        Panel("Suspect for", "nothing, or somebody looks after it.",
+              {"{{node}}": f"time() - oddnode_suspect_since_timestamp_seconds{{{OWN}}}"}, unit="s", width=8),
+        Panel("Settings in use", "one row per service; replicas have the same hash.",
+              {"": f"oddnode_config_info{{{OWN}}}"}, "table", width=8),
         Panel("Calibration", "one row per service that has one, for the catalog in use.",
               {"": f"oddnode_calibration_info{{{OWN}}} or oddnode_build_info{{{OWN}}}"}, "table", width=16),
     ])  # fmt: skip

@@ -133,7 +133,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
         found = Stores(vm.url, prometheus.url)
         for kind in ("victoria_metrics", "prometheus"):
             servers.wait_until(
-                lambda k=kind: bool(found.ask(k, "increase(oddnode_ticks_total[2m]) > 0", instant=True)),
+                lambda k=kind: bool(
+                    found.ask(k, "sum(rate(oddnode_tick_duration_seconds_count[2m])) > 0", instant=True)
+                ),
                 f"{kind} has seen a tick",
                 90,
             )
