@@ -120,14 +120,14 @@ class TestTheNvlinkRecording:
         assert found.fates.keys() == {"ordinary"}
         assert all(abs(s.deviation or 0) < s.threshold for s in found.signals)
 
-    def test_before_the_fault_it_is_clear_and_at_first_only_pending(self) -> None:
+    def test_before_the_fault_it_is_clear_and_with_its_code_it_is_named(self) -> None:
         code, found = explained("gpu068", NVLINK, "--at", "+24m")
         assert (code, found.status, found.direct) == (0, Status.CLEAR, ())
         code, answer = asked("gpu068", NVLINK, "--at", "2025-12-29T09:45:00Z")
         assert answer.explanation is not None
-        assert (code, answer.explanation.status) == (0, Status.PENDING)
-        assert "not named: time with all evidence over 1 30 of 120 s" in answer.explanation.summary
-        assert [(s.before, s.after) for s in answer.transitions] == [("clear", "pending")]
+        assert (code, answer.explanation.status) == (1, Status.SUSPECT)
+        assert any(check.passed and "at this moment" in check.name for check in answer.explanation.checks)
+        assert [s.after for s in answer.transitions][-1] == "suspect"
 
     def test_in_the_first_minutes_nothing_can_be_said_and_what_is_missing_is(self) -> None:
         code, found = explained("gpu068", NVLINK, "--at", "+5m")
