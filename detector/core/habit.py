@@ -7,6 +7,7 @@ weighted mean absolute residual. What deviates now is not learnt, or a fault wou
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,6 @@ CLIP = 3.0
 ABS_TO_SIGMA = 1.2533
 """Mean absolute deviation of normal data times this is its standard deviation."""
 
-
 TOLD_FROM = 10.0
 """Habitual offset, in robust standard deviations, from which it is told: it may be an old fault."""
 
@@ -37,6 +37,21 @@ TOLD_WEIGHT = 0.7
 """Metrics with a smaller vote are not told."""
 
 MAX_TOLD = 20
+
+
+def learning_rate(n: NDArray[np.floating[Any]], least: int, *, dt: float, habit_s: float) -> FloatArray:
+    """Return the weight of a new value: the mean of all at first, later an exponential mean.
+
+    Parameters
+    ----------
+    n : ndarray
+        Values in it with the new one.
+    least
+        The mean is of at least about this many values, however far apart they are.
+    dt, habit_s
+        Seconds since the value before, and time constant.
+    """
+    return np.asarray(np.maximum(1.0 / n, min(1.0 / least, dt / habit_s)))
 
 
 @dataclass(slots=True)
@@ -91,7 +106,7 @@ class Habit:
         if not len(chosen):
             return
         n, offset, spread = self.n_seen.take(chosen), self.offset.take(chosen), self.spread.take(chosen)
-        rate = np.maximum(1.0 / (n + 1.0), min(1.0 / HABIT_SAMPLES, dt / habit_s))
+        rate = learning_rate(n + 1.0, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         residual = z.take(chosen) - offset
         limit = CLIP * np.maximum(1.0, spread * ABS_TO_SIGMA)
         limit[np.flatnonzero(n < WARM_UP_SAMPLES)] = np.inf

@@ -99,6 +99,17 @@ class Common:
 
     by_pool: dict[int, tuple[set[int], Counter[str]]]
 
+    @classmethod
+    def of(cls, cell: IntArray, index: SeriesIndex, layout: Layout) -> Common:
+        """Collect nodes and signals of cells that are in a row each."""
+        pool, node = layout.row_pool[layout.any_row_of_cell[cell]], index.cell_node[cell]
+        found: dict[int, tuple[set[int], Counter[str]]] = {}
+        for p, n, s in zip(pool.tolist(), node.tolist(), index.cell_signal[cell].tolist(), strict=True):
+            nodes, metrics = found.setdefault(p, (set(), Counter()))
+            nodes.add(n)
+            metrics[index.signals[s].spec.name] += 1
+        return cls(found)
+
 
 def active_cells(
     clock: Continuity,
@@ -207,12 +218,7 @@ def _not_common(
     )
     row = rows[cell]
     shared = (row >= 0) & common[np.maximum(row, 0)] if len(common) else np.zeros(len(cell), dtype=bool)
-    events: dict[int, tuple[set[int], Counter[str]]] = {}
-    for c in cell[shared & deviating[cell]].tolist():
-        pool_nodes, metrics = events.setdefault(int(layout.row_pool[rows[c]]), (set(), Counter()))
-        pool_nodes.add(int(nodes[c]))
-        metrics[index.signals[index.cell_signal[c]].spec.name] += 1
-    return cell[~shared], Common(events)
+    return cell[~shared], Common.of(cell[shared & deviating[cell]], index, layout)
 
 
 def unusual_over_window(

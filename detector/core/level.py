@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.core.habit import ABS_TO_SIGMA
+from detector.core.habit import ABS_TO_SIGMA, learning_rate
 from detector.core.ingest import grow
 from detector.core.peers import Floors, RowState, row_stats
 from grouping.layout import Layout
@@ -161,14 +161,14 @@ class Level:
         with np.errstate(invalid="ignore"):
             over = np.abs(self._values[self._at - 1]) <= OVER_SHARE * farthest
         cells = np.flatnonzero(over & np.isfinite(farthest) & ~skip)
-        rate = np.maximum(1.0 / (self.n_spread[cells] + self.size), min(1.0 / HABIT_SAMPLES, dt / habit_s))
+        rate = learning_rate(self.n_spread[cells] + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         bursts[cells] += rate * (farthest[cells] - bursts[cells])
 
     def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
         """Learn how far the member's own windows usually lie from its habit."""
         chosen = np.flatnonzero(np.isfinite(self.middle) & np.isfinite(self.scale) & ~skip)
         n = self.n_spread[chosen]
-        rate = np.maximum(1.0 / (n + self.size), min(1.0 / HABIT_SAMPLES, dt / habit_s))
+        rate = learning_rate(n + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         size = np.minimum(np.abs(self.middle[chosen]), CLIP * self.scale[chosen])
         self.spread[chosen] += rate * (size - self.spread[chosen])
         self.n_spread[chosen] = n + 1.0

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.core.habit import learning_rate
 from detector.core.ingest import grow
 from detector.core.level import CLIP, HABIT_SAMPLES, Level
 from detector.core.peers import PHASE_SHARE, Floors, RowState, RowStats
@@ -214,7 +215,7 @@ class Shift:
         first = known & (rows.n_seen == 0)
         rows.centre[first] = median[first]
         moved = np.where(known, np.abs(median - rows.centre), 0.0)
-        rate = np.maximum(1.0 / (rows.n_seen + 1.0), min(1.0 / HABIT_SAMPLES, dt / habit_s))
+        rate = learning_rate(rows.n_seen + 1.0, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         rows.centre[known] += (rate * (median - rows.centre))[known]
         rows.n_seen[known] += 1.0
         return np.nan_to_num(moved)
@@ -291,7 +292,7 @@ class Shift:
         ready = chosen[n == WARM_UP_SAMPLES - 1]
         self.offset[ready] = np.median(self._first[:, ready], axis=0)
         old, n = chosen[~young], n[~young]
-        rate = np.maximum(1.0 / (n + 1.0), min(1.0 / HABIT_SAMPLES, dt / habit_s))
+        rate = learning_rate(n + 1.0, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         residual = self._difference[old] - self.offset[old]
         limit = CLIP * np.nan_to_num(self.short.scale[old], nan=np.inf)
         self.offset[old] += rate * np.clip(residual, -limit, limit)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,13 +51,8 @@ def one_by_one(
     row = layout.any_row_of_cell[active.cell]
     side = np.sign(active.strength)
     shared = began_together(row, active.node, side, active.since, layout.row_nodes, TOGETHER_STEPS * dt)
-    events: dict[int, tuple[set[int], Counter[str]]] = {}
     told = shared & active.now & (at - active.since >= TOLD_SHARE * full_s)
-    for k in np.flatnonzero(told).tolist():
-        nodes, metrics = events.setdefault(int(layout.row_pool[row[k]]), (set(), Counter()))
-        nodes.add(int(active.node[k]))
-        metrics[index.signals[active.signal[k]].spec.name] += 1
-    return active.only(~shared), Common(events), active.cell[shared]
+    return active.only(~shared), Common.of(active.cell[told], index, layout), active.cell[shared]
 
 
 def began_together(
@@ -87,22 +80,13 @@ def began_together(
     if len(placed) < TOGETHER_NODES:
         return found
     key = 2 * row[placed] + (side[placed] > 0)
-    began = since[placed]
+    began = since[placed] - since[placed].min()
     order = np.lexsort((began, node[placed], key))
     again = (np.diff(key[order]) == 0) & (np.diff(node[placed][order]) == 0)
     first = order[np.r_[True, ~again]]  # of each node in a row, its earliest cell
-    first = first[np.lexsort((began[first], key[first]))]
-    low = _position(key[first], began[first], key, began - within_s, "left")
-    high = _position(key[first], began[first], key, began + within_s, "right")
-    least = np.maximum(TOGETHER_NODES, TOGETHER_SHARE * row_nodes[row[placed]])
-    found[placed] = (high - low) >= least
+    # rows behind each other on one line, too far apart for one to reach into the next
+    place = key * (began.max() + 2 * within_s + 1.0) + began
+    line = np.sort(place[first])
+    near = np.searchsorted(line, place + within_s, "right") - np.searchsorted(line, place - within_s, "left")
+    found[placed] = near >= np.maximum(TOGETHER_NODES, TOGETHER_SHARE * row_nodes[row[placed]])
     return found
-
-
-def _position(keys: IntArray, times: FloatArray, key: IntArray, time: FloatArray, side: str) -> IntArray:
-    """Return where (key, time) belongs among pairs sorted by key, then time."""
-    every = np.concatenate((times, time))
-    rank = np.unique(every, return_inverse=True)[1]
-    width = int(rank.max()) + 1
-    known, asked = keys * width + rank[: len(times)], key * width + rank[len(times) :]
-    return np.searchsorted(known, asked, side="left" if side == "left" else "right")
