@@ -35,6 +35,7 @@ from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 from detector.outcome import Incident
 from detector.pipeline import IDENTITY_METRICS
+from detector.plain_text import moment_of
 from detector.record import CaseDetails
 from detector.record import record as write_recording
 from detector.reload import Origin
@@ -59,8 +60,6 @@ for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, token)
     app.command()(_operators)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3
-
-LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def main() -> None:
@@ -219,7 +218,7 @@ def record(
     """Write a time range of a live database as a recorded incident."""
     settings = load_settings(config)
     catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
-    begin, finish = _moment(start, "--start"), _moment(end, "--end")
+    begin, finish = moment_of(start, "--start"), moment_of(end, "--end")
     if not begin < finish:
         raise OddnodeError(f"--start {start} is not before --end {end}")
     names = [] if all_metrics else sorted({*catalog.by_name, *IDENTITY_METRICS})
@@ -237,17 +236,3 @@ def record(
     finally:
         source.close()
     Console().print(f"{out}: {made.n_series} series, {made.n_samples} samples", markup=False, highlight=False)
-
-
-def _moment(text: str, option: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise OddnodeError(f"{option} {text!r} is neither epoch seconds nor ISO 8601") from None
-        found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not 0 <= found <= LATEST_S:
-        raise OddnodeError(f"{option} {text!r} is no time between the years 1970 and 9999")
-    return found

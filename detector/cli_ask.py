@@ -11,6 +11,7 @@ import typer
 import urllib3
 
 from detector.errors import OddnodeError
+from detector.plain_text import printable
 from detector.settings import TOKEN_VARIABLE
 
 SERVICE = "http://127.0.0.1:8080"
@@ -138,4 +139,4 @@ def message_of(body: bytes) -> str:
         told: Any = msgspec.json.decode(body)["error"]["message"]
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError):
         return ""
-    return "".join(c if c.isprintable() else " " for c in str(told))[:MAX_MESSAGE]
+    return printable(str(told))[:MAX_MESSAGE]

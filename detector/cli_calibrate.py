@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from detector.calibration.history import Rules, Stretch, calibrate, recorded
 from detector.calibration.model import Calibration
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, UrlOption, database
 from detector.errors import OddnodeError
+from detector.plain_text import utc_minute
 from detector.settings import Settings, load_settings
 from detector.source.credentials import without_userinfo
 from grouping.catalog import load_catalog
@@ -99,18 +99,16 @@ def lines(made: Calibration) -> list[str]:
     raised = sorted((e for e in armed if e.threshold > made.z_threshold), key=lambda e: -e.threshold)
     n_lowered = sum(e.threshold < made.z_threshold for e in armed)
     found = [
-        f"history: {_utc(h.start)} to {_utc(h.end)}, {h.node_days:.1f} healthy node-days "
+        f"history: {utc_minute(h.start)} to {utc_minute(h.end)}, {h.node_days:.1f} healthy node-days "
         f"of {h.n_nodes} nodes ({h.cluster_months:.2f} cluster-months)",
         f"budget: {made.budget_per_month:g} false alarms a month",
     ]
     for out in h.left_out[:SHOWN]:
-        who = out.node or "everybody"
+        who, span = out.node or "everybody", f"from {utc_minute(out.start)} to {utc_minute(out.end)}"
         if out.reason.startswith(("labelled", "masked")):
-            found.append(f"{who} from {_utc(out.start)} to {_utc(out.end)} is left out: {out.reason}")
+            found.append(f"{who} {span} is left out: {out.reason}")
         else:
-            found.append(
-                f"{who} looks faulty from {_utc(out.start)} to {_utc(out.end)}: not learnt ({out.reason})"
-            )
+            found.append(f"{who} looks faulty {span}: not learnt ({out.reason})")
     if len(h.left_out) > SHOWN:
         found.append(f"and {len(h.left_out) - SHOWN} more times left out: see the file")
     found.append(f"signals: {len(armed)} armed, {len(raised)} of them raised, {n_lowered} lowered")
@@ -130,10 +128,6 @@ def lines(made: Calibration) -> list[str]:
         f"to {expected.low:.2f} to {expected.high:.2f}"
     )
     return found
-
-
-def _utc(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 @contextmanager

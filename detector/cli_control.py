@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import re
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -16,8 +15,8 @@ from rich.console import Console
 
 from detector.cli_ask import SERVICE, TokenFileOption, UrlOption, ask, message_of, send
 from detector.errors import OddnodeError
+from detector.plain_text import moment_of, printable, utc_minute
 
-LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 MAX_SHOWN = 1000
 
 _FOR = re.compile(r"(?=.)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -37,7 +36,7 @@ def ack(
 ) -> None:
     """Acknowledge an incident: it is a fault, and somebody looks after it."""
     path = f"/v1/incidents/{_part(incident)}/acknowledge"
-    answer = _changed("POST", url, path, token_file, {"note": note, "by": _who(by)})
+    answer = _changed("POST", url, path, token_file, ("feedback",), {"note": note, "by": _who(by)})
     _say(f"acknowledged: {answer['feedback']['incident_id']}, by {answer['feedback']['by']}")
 
 
@@ -50,7 +49,7 @@ def dismiss(
 ) -> None:
     """Dismiss an incident as a false alarm: it is no suspect, unless there is other evidence."""
     path = f"/v1/incidents/{_part(incident)}/dismiss"
-    answer = _changed("POST", url, path, token_file, {"reason": reason, "by": _who(by)})
+    answer = _changed("POST", url, path, token_file, ("feedback",), {"reason": reason, "by": _who(by)})
     _say(f"dismissed: {answer['feedback']['incident_id']}, by {answer['feedback']['by']}")
 
 
@@ -63,7 +62,7 @@ def repaired(
 ) -> None:
     """Set a node healthy after its repair: its incident is cleared, and it is judged afresh."""
     path = f"/v1/nodes/{_part(node)}/repaired"
-    answer = _changed("POST", url, path, token_file, {"note": note, "by": _who(by)})
+    answer = _changed("POST", url, path, token_file, ("node", "cleared"), {"note": note, "by": _who(by)})
     cleared = f"cleared {answer['cleared']}" if answer["cleared"] else "it had no incident"
     _say(f"repaired: {answer['node']}, {cleared}; it is judged afresh")
 
@@ -95,7 +94,7 @@ def mute(
         sent["for_s"] = seconds_of(for_)
     if until is not None:
         sent["until"] = moment_of(until, "--until")
-    made = _changed("POST", url, "/v1/mutes", token_file, sent)["mute"]
+    made = _changed("POST", url, "/v1/mutes", token_file, ("mute",), sent)["mute"]
     _say(f"{'planned' if made['state'] == 'planned' else 'muted'}: {line_of(made)}")
 
 
@@ -107,9 +106,8 @@ def unmute(
     token_file: TokenFileOption = None,
 ) -> None:
     """End a mute, or call off a maintenance window."""
-    answer = _changed(
-        "DELETE", url, f"/v1/mutes/{_part(mute_id)}", token_file, parameters={"by": _who(by), "note": note}
-    )
+    path, parameters = f"/v1/mutes/{_part(mute_id)}", {"by": _who(by), "note": note}
+    answer = _changed("DELETE", url, path, token_file, ("mute",), parameters=parameters)
     _say(f"ended: {line_of(answer['mute'])}")
 
 
@@ -121,7 +119,7 @@ def mutes(
     """List what is muted and what is planned."""
     address = f"{url.rstrip('/')}/v1/mutes"
     status, body = ask(address, {"limit": str(MAX_SHOWN), "ended": str(ended).lower()}, token_file=token_file)
-    answer = parsed(address, status, body)
+    answer = parsed(address, status, body, "mutes", "total")
     if not answer["mutes"]:
         _say("nothing is muted")
     for one in answer["mutes"]:
@@ -134,7 +132,8 @@ def line_of(one: dict[str, Any]) -> str:
     """Put one mute into a line."""
     what = ", ".join(f"{kind} {one[kind]}" for kind in ("node", "pool", "metric") if one[kind])
     end = one["until"] if one["ended_at"] is None else one["ended_at"]
-    return f"{one['id']} {what}, {_utc(one['start'])} to {_utc(end)}, {one['by']}: {one['reason']}"
+    span = f"{utc_minute(one['start'])} to {utc_minute(end)}"
+    return f"{one['id']} {what}, {span}, {one['by']}: {one['reason']}"
 
 
 def seconds_of(text: str) -> float:
@@ -151,29 +150,8 @@ def seconds_of(text: str) -> float:
     return sum(float(n or 0) * s for n, s in zip(found.groups(), (86400, 3600, 60, 1), strict=True))
 
 
-def moment_of(text: str, option: str) -> float:
-    """Return epoch seconds of a time on the command line.
-
-    Raises
-    ------
-    OddnodeError
-        Names the option.
-    """
-    try:
-        found = float(text)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise OddnodeError(f"{option} {text!r} is neither epoch seconds nor ISO 8601") from None
-        found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not 0 <= found <= LATEST_S:
-        raise OddnodeError(f"{option} {text!r} is no time between the years 1970 and 9999")
-    return found
-
-
-def parsed(address: str, status: int, body: bytes) -> dict[str, Any]:
-    """Return an answer of the service.
+def parsed(address: str, status: int, body: bytes, *names: str) -> dict[str, Any]:
+    """Return an answer of the service that has all of `names`.
 
     Raises
     ------
@@ -184,9 +162,11 @@ def parsed(address: str, status: int, body: bytes) -> dict[str, Any]:
         told = message_of(body) or "is it an Oddnode service of this version?"
         raise OddnodeError(f"{address}: answered {status}: {told}")
     try:
-        found = msgspec.json.decode(body, type=dict[str, Any])
+        found: dict[str, Any] | None = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise OddnodeError(f"{address}: the answer is not that of an Oddnode service") from None
+        found = None
+    if found is None or not found.keys() >= set(names):
+        raise OddnodeError(f"{address}: the answer is not that of an Oddnode service")
     return found
 
 
@@ -195,21 +175,19 @@ def _changed(
     url: str,
     path: str,
     token_file: Path | None,
+    names: tuple[str, ...],
     sent: dict[str, Any] | None = None,
     *,
     parameters: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Ask for a change; once more when an evaluation was in the way."""
+    """Ask for a change, once more when an evaluation was in the way; the answer has all of `names`."""
     address = f"{url.rstrip('/')}{path}"
     for attempt in range(3):
         status, body = send(method, address, sent, parameters=parameters, token_file=token_file)
         if status != 503 or attempt == 2:
             break
         time.sleep(2.0)
-    try:
-        return parsed(address, status, body)
-    except KeyError:
-        raise OddnodeError(f"{address}: the answer is not that of an Oddnode service") from None
+    return parsed(address, status, body, *names)
 
 
 def _part(text: str) -> str:
@@ -229,9 +207,4 @@ def _who(by: str | None) -> str:
 
 
 def _say(text: str) -> None:
-    clean = "".join(c if c.isprintable() else " " for c in text)
-    Console().print(clean, markup=False, highlight=False, soft_wrap=True)
-
-
-def _utc(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    Console().print(printable(text), markup=False, highlight=False, soft_wrap=True)

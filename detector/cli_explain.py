@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +20,10 @@ from detector.cli_files import write_text
 from detector.errors import OddnodeError
 from detector.explain import MAX_SIGNALS, SHOWN_SIGNALS
 from detector.explain import explain as explain_node
-from detector.explain_text import lines, moment, status_of
+from detector.explain_text import lines, status_of
 from detector.explanation import Answer, Basis, near
 from detector.outcome import Outcome, Status, Transition
+from detector.plain_text import in_calendar, iso_moment, utc_second
 from detector.replay import grid, pipeline_for, play
 from detector.settings import Settings, load_settings
 from detector.source.incident_file import Recording
@@ -32,7 +31,6 @@ from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import Catalog, load_catalog
 
 FOUND, UNJUDGED = 1, 3
-LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 _AFTER_START = re.compile(r"\+(?=.)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 _STYLES = {Status.SUSPECT: "bold red", Status.PENDING: "yellow", Status.CLEAR: "green"}
@@ -147,13 +145,13 @@ def of_recording(
 
 def _outside(recording: Recording, text: str, asked_at: float) -> str:
     first = next(grid(recording.start, recording.end, recording.step_s), recording.end)
-    span = f"{moment(first)} to {moment(recording.end)}"
-    return f"{recording.path}: --at {text} is {moment(asked_at)}, outside of what is evaluated, {span}"
+    span = f"{utc_second(first)} to {utc_second(recording.end)}"
+    return f"{recording.path}: --at {text} is {utc_second(asked_at)}, outside of what is evaluated, {span}"
 
 
 def _unknown(recording: Recording, node: str, at: float, known: Sequence[str]) -> str:
     if node in (*recording.pool, *recording.spares):
-        return f"{recording.path}: node {node!r} has no series that is compared up to {moment(at)}"
+        return f"{recording.path}: node {node!r} has no series that is compared up to {utc_second(at)}"
     return f"{recording.path}: node {node!r} is not known{near(node, known)}"
 
 
@@ -219,23 +217,19 @@ def moment_of(text: str, start: float | None) -> float:
         found = start + 86400 * days + 3600 * hours + 60 * minutes + seconds
     else:
         found = _absolute(text)
-    if not 0 <= found <= LATEST_S:
-        raise OddnodeError(f"--at {text!r} is no time between the years 1970 and 9999")
-    return found
+    return in_calendar(found, text, "--at")
 
 
 def _absolute(text: str) -> float:
     try:
-        found = float(text)
+        return float(text)
     except ValueError:
         try:
-            read = datetime.fromisoformat(text)
+            return iso_moment(text)
         except ValueError:
             raise OddnodeError(
                 f"--at {text!r} is neither RFC 3339, nor epoch seconds, nor a time after the start as +12m is"
             ) from None
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    return found if math.isfinite(found) else -1.0
 
 
 def _show(answer: Answer, json_file: Path | None) -> None:

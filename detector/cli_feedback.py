@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 
 from detector.cli_ask import SERVICE, TokenFileOption, UrlOption, ask
-from detector.cli_control import moment_of, parsed
+from detector.cli_control import parsed
 from detector.cli_files import write_text
 from detector.errors import OddnodeError
+from detector.plain_text import moment_of
 
 PAGE, MAX_PAGES = 1000, 100
 UNJUDGED = 3
@@ -148,13 +149,9 @@ def pages(
         status, body = ask(address, more, token_file=token_file)
         if status == 503:
             return found
-        answer = parsed(address, status, body)
-        try:
-            page, total = answer[name], answer["total"]
-        except KeyError:
-            raise OddnodeError(f"{address}: the answer is not that of an Oddnode service") from None
-        found.extend(page)
-        if not page or len(found) >= total:
+        answer = parsed(address, status, body, name, "total")
+        found.extend(answer[name])
+        if not answer[name] or len(found) >= answer["total"]:
             return found
     raise OddnodeError(f"{address}: more than {PAGE * MAX_PAGES} entries: give --start and --end")
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of
 from detector.errors import OddnodeError
 from detector.offenders import Offender
+from detector.plain_text import printable
 
 UNJUDGED = 3
 
@@ -76,7 +77,7 @@ def lines(answer: Ranking, least: int) -> list[str]:
         found.append(f"  and {answer.total - len(answer.offenders)} more nodes")
     if not answer.is_complete:
         found.append("  there were more incidents than are read at once: older ones are not counted")
-    return ["".join(c if c.isprintable() else " " for c in line) for line in found]
+    return [printable(line) for line in found]
 
 
 def _counted(names: Mapping[str, int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from detector.cli_ask import SERVICE, TokenFileOption, ask
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
+from detector.plain_text import printable, utc_second
 
 FOUND, UNJUDGED = 1, 3
 SHOWN = 6
@@ -48,7 +48,7 @@ def lines(answer: dict[str, Any], n_evidence: int) -> list[str]:
         Pieces of evidence shown per node.
     """
     age = answer["data_age_s"]
-    found = [f"{_utc(answer['at'])}, data {age:.0f} s old, {answer['n_nodes']} nodes"]
+    found = [f"{utc_second(answer['at'])}, data {age:.0f} s old, {answer['n_nodes']} nodes"]
     if answer["undetermined"]:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(answer["undetermined"].items()))
         found.append(f"undetermined: {reasons}")
@@ -56,14 +56,14 @@ def lines(answer: dict[str, Any], n_evidence: int) -> list[str]:
         found.append("no suspect")
     for one in answer["suspects"]:
         part = f", {one['part']}" if one["part"] else ""
-        since = f"since {_utc(one['since'])}"
+        since = f"since {utc_second(one['since'])}"
         score = "without data now" if one["score"] is None else f"score {one['score']:.1f}, threshold 1"
         found.append(f"SUSPECT {one['node']}{part}: {since}, {score}")
         if muted := one.get("muted"):
-            found.append(f"  muted until {_utc(muted['until'])}: {muted['reason']} ({muted['id']})")
+            found.append(f"  muted until {utc_second(muted['until'])}: {muted['reason']} ({muted['id']})")
         if seen := one.get("acknowledged"):
             note = f": {seen['note']}" if seen["note"] else ""
-            found.append(f"  acknowledged by {seen['by']} {_utc(seen['at'])}{note}")
+            found.append(f"  acknowledged by {seen['by']} {utc_second(seen['at'])}{note}")
         found.extend(diagnosis_lines(one.get("diagnosis")))
         for item in one["evidence"][:n_evidence]:
             where = f" [{item['part']}]" if item["part"] else ""
@@ -71,11 +71,7 @@ def lines(answer: dict[str, Any], n_evidence: int) -> list[str]:
         hidden = len(one["evidence"]) - n_evidence
         if hidden > 0:
             found.append(f"  and {hidden} more signals")
-    return ["".join(c if c.isprintable() else " " for c in line) for line in found]
-
-
-def _utc(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return [printable(line) for line in found]
 
 
 def _ask(url: str, token_file: Path | None) -> dict[str, Any] | None:

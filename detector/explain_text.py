@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from detector.explanation import Answer, Basis, DirectSignal, Explanation, PastIncident
 from detector.explanation_signals import Fate, HabitChange, PeerSignal
 from detector.outcome import Status, Transition
+from detector.plain_text import printable, utc_second
 
 SELF_EVIDENT = frozenset({Fate.COUNTS, Fate.ORDINARY})
 """What became of these is told by their numbers."""
@@ -21,13 +22,13 @@ def lines(answer: Answer) -> list[str]:
     answer
         From a recording or from a service; texts in it may come from the monitored machines.
     """
-    return [_one_line(line) for line in _lines(answer)]
+    return [printable(line).rstrip() for line in _lines(answer)]
 
 
 def _lines(answer: Answer) -> Iterator[str]:
     found = answer.explanation
     if found is not None:
-        yield f"{found.node} at {moment(found.at)}: {found.status.upper()}"
+        yield f"{found.node} at {utc_second(found.at)}: {found.status.upper()}"
         yield f"  {found.summary}"
         yield from (f"  {text}" for text in found.diagnosis)
         yield from _state(found)
@@ -37,7 +38,7 @@ def _lines(answer: Answer) -> Iterator[str]:
             yield ""
             yield from part(found)
     elif answer.basis is Basis.HISTORY:
-        yield f"{answer.node} at {moment(answer.asked_at or 0.0)}: {_status_then(answer).upper()}"
+        yield f"{answer.node} at {utc_second(answer.asked_at or 0.0)}: {_status_then(answer).upper()}"
         yield f"  {answer.note}"
         for incident in answer.incidents:
             yield ""
@@ -62,17 +63,8 @@ def _status_then(answer: Answer) -> str:
     return _state_then(answer) or "no incident"
 
 
-def moment(at: float) -> str:
-    """Return a time as text, seconds being enough."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _clock(at: float | None) -> str:
     return "-" if at is None else datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text).rstrip()
 
 
 def _number(value: float | None, sign: str = "") -> str:

@@ -13,9 +13,10 @@ import uvicorn
 from typer.testing import CliRunner
 
 from detector.cli import app
-from detector.cli_control import moment_of, seconds_of
+from detector.cli_control import seconds_of
 from detector.cli_feedback import description
 from detector.errors import OddnodeError
+from detector.plain_text import moment_of
 from detector.settings import TOKEN_VARIABLE, load_settings
 from detector.source.incident_file import load_recording
 from detector.tokens import Tokens
