@@ -13,6 +13,7 @@ from api.access import Access, Entrance, Policy
 from api.console import Pages, add_console, wants_page
 from api.documented import document_access
 from api.errors import INTERNAL
+from api.parameters import answer, ok
 from api.routes import create_router
 from detector.control.desk import Desk
 from detector.service_view import ServiceView
@@ -70,17 +71,13 @@ def create_app(
     return app
 
 
-def _json(example: dict[str, Any], description: str) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"example": example}}}
-
-
 def _add_root(app: FastAPI, pages: Pages) -> None:
     @app.get(
         "/",
         response_model=schemas.RootOut,
         tags=["service"],
         summary="Where to look",
-        responses={200: _json(examples.ROOT, "Links."), **INTERNAL},
+        responses={**ok(examples.ROOT, "Links."), **INTERNAL},
     )
     async def root(request: Request) -> Any:
         """Name the other routes; a browser gets the console."""
@@ -95,7 +92,7 @@ def _add_probes(app: FastAPI, view: ServiceView) -> None:
         response_model=schemas.HealthOut,
         tags=["service"],
         summary="The process answers",
-        responses={200: _json(examples.HEALTH, "It does."), **INTERNAL},
+        responses={**ok(examples.HEALTH, "It does."), **INTERNAL},
     )
     async def healthz() -> JSONResponse:
         """Answer at once, whatever else goes on: for liveness probes."""
@@ -107,8 +104,8 @@ def _add_probes(app: FastAPI, view: ServiceView) -> None:
         tags=["service"],
         summary="Verdicts are fresh and stored",
         responses={
-            200: _json(examples.READY, "They are."),
-            503: {"model": schemas.ReadyOut, **_json(examples.NOT_READY, "They are not, and why.")},
+            **ok(examples.READY, "They are."),
+            503: {"model": schemas.ReadyOut, **answer(examples.NOT_READY, "They are not, and why.")},
             **INTERNAL,
         },
     )

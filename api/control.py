@@ -13,23 +13,15 @@ from starlette.exceptions import HTTPException
 from api import examples_control as examples
 from api import schemas_control as schemas
 from api.errors import CONFLICT, INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
+from api.parameters import Limit, Offset, Time, ok
 from api.present import Plain
 from detector.control.desk import Desk
 from detector.control.model import Feedback, Mute
 
-MAX_LIMIT, MAX_OFFSET = 1000, 1_000_000
-
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many at most.")]
-Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to pass over.")]
-Time = Annotated[float | None, Query(ge=0, le=1e11, allow_inf_nan=False, description="Epoch seconds.")]
 IncidentId = Annotated[str, Path(min_length=1, max_length=300)]
 NodeName = Annotated[str, Path(min_length=1, max_length=schemas.MAX_NAME), AfterValidator(schemas.one_line)]
 
 TAGS: list[str | Enum] = ["control"]
-
-
-def _ok(example: Plain, description: str, status: int = 200) -> dict[int | str, Plain]:
-    return {status: {"description": description, "content": {"application/json": {"example": example}}}}
 
 
 def _body(example: Plain) -> Plain:
@@ -95,7 +87,7 @@ def _add_incidents(router: APIRouter, desk: Desk | None) -> None:
         tags=TAGS,
         summary="Acknowledge an incident",
         responses={
-            **_ok(examples.ACKNOWLEDGED, "It is acknowledged."),
+            **ok(examples.ACKNOWLEDGED, "It is acknowledged."),
             **UNKNOWN, **CONFLICT, **INVALID, **UNAVAILABLE, **INTERNAL,
         },
         openapi_extra=_body(examples.NOTE_IN),
@@ -111,7 +103,7 @@ def _add_incidents(router: APIRouter, desk: Desk | None) -> None:
         tags=TAGS,
         summary="Dismiss an incident as a false alarm",
         responses={
-            **_ok(examples.DISMISSED, "It is no suspect any more."),
+            **ok(examples.DISMISSED, "It is no suspect any more."),
             **UNKNOWN, **CONFLICT, **INVALID, **UNAVAILABLE, **INTERNAL,
         },
         openapi_extra=_body(examples.DISMISS_IN),
@@ -130,7 +122,7 @@ def _add_repaired(router: APIRouter, desk: Desk | None) -> None:
         tags=TAGS,
         summary="Set a node healthy after its repair",
         responses={
-            **_ok(examples.REPAIRED, "It is judged afresh."),
+            **ok(examples.REPAIRED, "It is judged afresh."),
             **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL,
         },
         openapi_extra=_body(examples.NOTE_IN),
@@ -149,7 +141,7 @@ def _add_mutes(router: APIRouter, desk: Desk | None) -> None:
         response_model=schemas.MutesOut,
         tags=TAGS,
         summary="Mutes and maintenance windows",
-        responses={**_ok(examples.MUTES, "In order of start."), **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.MUTES, "In order of start."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def mutes(
         ended: Annotated[bool, Query(description="Also those that are over.")] = False,
@@ -179,7 +171,7 @@ def _add_mutes(router: APIRouter, desk: Desk | None) -> None:
         tags=TAGS,
         summary="Mute a node, a pool or a metric",
         responses={
-            **_ok(examples.MUTE, "It is muted, or will be.", 201),
+            **ok(examples.MUTE, "It is muted, or will be.", 201),
             **UNKNOWN, **CONFLICT, **INVALID, **UNAVAILABLE, **INTERNAL,
         },
         openapi_extra=_body(examples.MUTE_IN),
@@ -202,7 +194,7 @@ def _add_mutes(router: APIRouter, desk: Desk | None) -> None:
         response_model=schemas.MuteDetailOut,
         tags=TAGS,
         summary="End a mute",
-        responses={**_ok(examples.ENDED, "It is over."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.ENDED, "It is over."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def unmute(
         request: Request,
@@ -226,7 +218,7 @@ def _add_trail(router: APIRouter, desk: Desk | None) -> None:
         response_model=schemas.FeedbacksOut,
         tags=TAGS,
         summary="What incidents were, as told by operators",
-        responses={**_ok(examples.FEEDBACK, "Labels."), **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.FEEDBACK, "Labels."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def feedback(since: Time = None, until: Time = None, limit: Limit = 100, offset: Offset = 0) -> Plain:
         """List acknowledged and dismissed incidents that were open at some time in `since` to `until`."""
@@ -244,7 +236,7 @@ def _add_trail(router: APIRouter, desk: Desk | None) -> None:
         response_model=schemas.AuditsOut,
         tags=TAGS,
         summary="Who did what, and when",
-        responses={**_ok(examples.AUDIT, "Newest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.AUDIT, "Newest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def audit(limit: Limit = 100, offset: Offset = 0) -> Plain:
         """Show the audit trail, to which lines are only ever added."""

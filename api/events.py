@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from api import present
 from api.errors import INTERNAL, INVALID, UNAVAILABLE
-from detector.service_view import ServiceView
+from detector.service_view import Latest, Readiness, ServiceView
 
 MAX_LISTENERS = 64
 LOOK_S = 1.0
@@ -116,12 +116,11 @@ async def _told(view: ServiceView, holds: Callable[[], object]) -> AsyncIterator
         if is_new or time.monotonic() - told_at >= BEAT_S:
             change += is_new
             seen, told_at = now, time.monotonic()
-            yield _event(view, change)
+            yield _event(view, latest, ready, change)
         await asyncio.sleep(LOOK_S)
 
 
-def _event(view: ServiceView, change: int) -> str:
-    latest, ready = view.latest(), view.readiness()
+def _event(view: ServiceView, latest: Latest | None, ready: Readiness, change: int) -> str:
     state: dict[str, Any] = {
         **present.timed(view, latest),
         "change": change,

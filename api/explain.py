@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from api import examples_explain, present
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
+from api.parameters import ok
 from api.schemas import Timed
 from detector.explanation import Answer, Basis, Explanation, PastIncident, near
 from detector.outcome import Transition
@@ -50,10 +51,7 @@ def add_explain(router: APIRouter, view: ServiceView) -> None:
         tags=["verdicts"],
         summary="Why a node is named, or is not",
         responses={
-            200: {
-                "description": "The reasons.",
-                "content": {"application/json": {"example": examples_explain.EXPLAIN}},
-            },
+            **ok(examples_explain.EXPLAIN, "The reasons."),
             **UNKNOWN,
             **INVALID,
             **UNAVAILABLE,

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from api import present
 from api.errors import INTERNAL, INVALID, UNAVAILABLE
+from api.parameters import ok
 from api.schemas import Answer, Status, Timed
 from detector.outcome import Verdict
 from detector.service_view import Coverage, Latest, ServiceView
@@ -98,7 +99,7 @@ def add_fleet(
         tags=["verdicts"],
         summary="Nodes against monitored targets",
         responses={
-            200: {"description": "All nodes.", "content": {"application/json": {"example": EXAMPLE}}},
+            **ok(EXAMPLE, "All nodes."),
             **INVALID,
             **UNAVAILABLE,
             **INTERNAL,

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from api import present
 from api.errors import INTERNAL, INVALID, UNAVAILABLE
+from api.parameters import ok
 from api.schemas import Timed
 from detector.offenders import Offender, rank
 from detector.service_view import ServiceView
@@ -64,7 +65,7 @@ def add_offenders(
         tags=["incidents"],
         summary="Nodes that were suspects again and again",
         responses={
-            200: {"description": "A ranking.", "content": {"application/json": {"example": EXAMPLE}}},
+            **ok(EXAMPLE, "A ranking."),
             **INVALID,
             **UNAVAILABLE,
             **INTERNAL,

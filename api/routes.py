@@ -15,22 +15,14 @@ from api.explain import add_explain
 from api.fleet import add_fleet
 from api.marks import Marks
 from api.offenders import add_offenders
+from api.parameters import MAX_LIMIT, Limit, Offset, Time, ok
 from detector.control.desk import Desk
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 
-MAX_LIMIT = 1000
-MAX_OFFSET = 1_000_000
 SHOWN_WITH_NODE = 50
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many at most.")]
-Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="How many to pass over.")]
-Time = Annotated[float | None, Query(ge=0, le=1e11, allow_inf_nan=False, description="Epoch seconds.")]
 NodeQuery = Annotated[str | None, Query(min_length=1, max_length=253, description="Node name.")]
-
-
-def _ok(example: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"description": description, "content": {"application/json": {"example": example}}}}
 
 
 def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
@@ -64,7 +56,7 @@ def _add_suspects(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         response_model=schemas.SuspectsOut,
         tags=["verdicts"],
         summary="Machines to look at now",
-        responses={**_ok(examples.SUSPECTS, "Strongest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.SUSPECTS, "Strongest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def suspects(limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
         """List the nodes that deviate from their peers for long enough, each with its evidence."""
@@ -87,7 +79,7 @@ def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         response_model=schemas.IncidentsOut,
         tags=["incidents"],
         summary="Incidents, newest first",
-        responses={**_ok(examples.INCIDENTS, "Newest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.INCIDENTS, "Newest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def incidents(
         node: NodeQuery = None,
@@ -121,7 +113,7 @@ def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         tags=["incidents"],
         summary="One incident with its transitions",
         responses={
-            **_ok(examples.INCIDENT, "The incident."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
+            **ok(examples.INCIDENT, "The incident."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
         },
     )  # fmt: skip
     def incident(incident_id: Annotated[str, Path(min_length=1, max_length=300)]) -> dict[str, Any]:
@@ -146,7 +138,7 @@ def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         tags=["verdicts"],
         summary="All nodes, suspects first",
         responses={
-            **_ok(examples.NODES, "Suspects first, then by score."), **INVALID, **UNAVAILABLE, **INTERNAL
+            **ok(examples.NODES, "Suspects first, then by score."), **INVALID, **UNAVAILABLE, **INTERNAL
         },
     )  # fmt: skip
     def nodes(
@@ -175,7 +167,7 @@ def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         response_model=schemas.NodeDetailOut,
         tags=["verdicts"],
         summary="One node with its evidence and incidents",
-        responses={**_ok(examples.NODE, "The node."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.NODE, "The node."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def one_node(node: Annotated[str, Path(min_length=1, max_length=253)]) -> dict[str, Any]:
         """Tell all that is known of one node."""
@@ -201,7 +193,7 @@ def _add_groups(router: APIRouter, view: ServiceView) -> None:
         response_model=schemas.GroupsOut,
         tags=["verdicts"],
         summary="Peer groups and group events",
-        responses={**_ok(examples.GROUPS, "All groups."), **INVALID, **UNAVAILABLE, **INTERNAL},
+        responses={**ok(examples.GROUPS, "All groups."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
     def groups(limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
         """List who is compared with whom, and what moved whole groups so that nobody is blamed."""
@@ -236,7 +228,7 @@ def _add_series(router: APIRouter, view: ServiceView) -> None:
         tags=["verdicts"],
         summary="A node's signal against its peers",
         responses={
-            **_ok(examples.SERIES, "One entry per signal."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
+            **ok(examples.SERIES, "One entry per signal."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
         },
     )  # fmt: skip
     def series(

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -32,6 +30,7 @@ from detector.settings_auth import AuthSettings
 from detector.settings_delivery import DeliverySettings
 from detector.settings_file import SettingsFile, explain, read_settings_file, stray_variables
 from detector.settings_reload import ReloadSettings
+from detector.settings_section import Section
 from detector.source.credentials import without_userinfo
 from detector.source.options import MIB, SourceOptions
 from grouping.identity import IdentityRules
@@ -60,11 +59,7 @@ def _json_in_text(value: object) -> object:
     return found
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
-
-
-class SourceSettings(_Section):
+class SourceSettings(Section):
     """Where samples come from; fields as in `detector.source.options.SourceOptions`.
 
     Parameters
@@ -133,26 +128,26 @@ class SourceSettings(_Section):
         return SourceOptions(**fields)
 
 
-class CatalogSettings(_Section):
+class CatalogSettings(Section):
     """What is compared: the shipped catalog (`path` None) or another, and files laid over it."""
 
     path: Path | None = None
     overlays: tuple[Path, ...] = Field(default=(), max_length=50)
 
 
-class BudgetSettings(_Section):
+class BudgetSettings(Section):
     """What on-call can live with: false alarms per cluster and month (30 days)."""
 
     false_alarms_per_month: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
 
 
-class CalibrationSettings(_Section):
+class CalibrationSettings(Section):
     """File that `oddnode calibrate` made; None for the shipped thresholds."""
 
     path: Path | None = None
 
 
-class ScheduleSettings(_Section):
+class ScheduleSettings(Section):
     """When evaluations run.
 
     Parameters
@@ -179,7 +174,7 @@ class ScheduleSettings(_Section):
     pool_query_s: PositiveSeconds = 300.0
 
 
-class StoreSettings(_Section):
+class StoreSettings(Section):
     """Where incidents are kept.
 
     Parameters
@@ -215,7 +210,7 @@ class StoreSettings(_Section):
         return self
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """Where the REST interface listens; port 0 takes a free one.
 
     Parameters
@@ -236,14 +231,14 @@ class HttpSettings(_Section):
         return self
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """What is logged to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
 
 
-class RecordingSettings(_Section):
+class RecordingSettings(Section):
     """A recorded incident to play as if it were live.
 
     Parameters

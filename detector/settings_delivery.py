@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from detector.settings_endpoint import EndpointSettings, Part
+from detector.settings_endpoint import EndpointSettings
+from detector.settings_section import Section
 
 DAY_S = 86400.0
 MAX_RECEIVERS = 20
@@ -42,7 +43,7 @@ class WebhookSettings(EndpointSettings):
     max_attempts: int = Field(default=1000, ge=1, le=100_000)
 
 
-class ShadowRule(Part):
+class ShadowRule(Section):
     """What is not sent; all fields that are given must fit.
 
     Parameters
@@ -69,7 +70,7 @@ class ShadowRule(Part):
         return self
 
 
-class DeliverySettings(Part):
+class DeliverySettings(Section):
     """Who is told, and what is held back.
 
     Parameters

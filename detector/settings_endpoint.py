@@ -6,21 +6,16 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
+from detector.settings_section import Section
 from detector.source.options import SourceOptions
 
 MAX_ANSWER_BYTES = 1 << 20
 """What a receiver answers is read up to here, and not kept."""
 
 
-class Part(BaseModel):
-    """A part of the settings: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
-
-
-class EndpointSettings(Part):
+class EndpointSettings(Section):
     """How to reach a receiver.
 
     Parameters

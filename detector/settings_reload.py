@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from detector.settings_endpoint import Part
+from detector.settings_section import Section
 
 
-class ReloadSettings(Part):
+class ReloadSettings(Section):
     """When the settings file and the files that it names are read again.
 
     Parameters

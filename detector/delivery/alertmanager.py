@@ -13,7 +13,7 @@ from detector.delivery.ledger import KEEP_CLOSED_S, Out
 from detector.delivery.links import link_of, rfc3339
 from detector.delivery.notice import MOVED_TOGETHER, TOO_MANY, Notice, listed
 from detector.delivery.receiver import Receiver
-from detector.delivery.worker import Worker, backoff_s
+from detector.delivery.worker import Sender
 from detector.errors import DeliveryError
 from detector.settings_delivery import DeliverySettings
 from detector.settings_endpoint import EndpointSettings
@@ -107,7 +107,7 @@ def alerts_of(out: Mapping[str, Out], settings: DeliverySettings, now: float) ->
     return list(found.values())
 
 
-class AlertmanagerWorker(Worker):
+class AlertmanagerWorker(Sender):
     """Keeps one Alertmanager informed.
 
     Parameters
@@ -129,16 +129,13 @@ class AlertmanagerWorker(Worker):
         clock: Callable[[], float],
         telemetry: DeliveryTelemetry,
     ) -> None:
-        super().__init__(f"alertmanager/{endpoint.shown_name}")
+        super().__init__(f"alertmanager/{endpoint.shown_name}", clock, telemetry)
         self._receiver = Receiver(endpoint)
         self._settings = settings
-        self._clock = clock
-        self._telemetry = telemetry
         self._guard = threading.Lock()
         self._out: Mapping[str, Out] = {}
         self._changed_at: float | None = None
         self._due_at = 0.0
-        self._attempt = 0
         telemetry.begin(self.name, lambda: float(self._changed_at is not None), self._oldest_s)
 
     def show(self, out: Mapping[str, Out], *, has_changed: bool) -> None:
@@ -162,11 +159,9 @@ class AlertmanagerWorker(Worker):
         try:
             self._send(out, now)
         except DeliveryError as error:
-            self._attempt += 1
-            self._telemetry.failed(self.name)
-            wait_s = backoff_s(self._attempt, FIRST_RETRY_S, self._settings.resend_s, error.retry_after_s)
+            self._count_failure()
+            wait_s = self._again_s(error, FIRST_RETRY_S, self._settings.resend_s)
             self._due_at = now + wait_s
-            log.warning("delivery receiver=%s not_told=%r attempt=%d", self.name, str(error), self._attempt)
             return wait_s
         self._attempt = 0
         self._due_at = now + self._settings.resend_s

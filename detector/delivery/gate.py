@@ -69,7 +69,7 @@ class Gate:
                 withheld[notice.key] = reason
             else:
                 wanted[notice.key] = notice
-        self._guard(wanted, withheld, outcome, out)
+        self._guard(wanted, withheld, outcome, out, is_out)
         return Decision(wanted, withheld)
 
     def _suspects(
@@ -117,10 +117,14 @@ class Gate:
         return ""
 
     def _guard(
-        self, wanted: dict[str, Notice], withheld: dict[str, str], outcome: Outcome, out: Mapping[str, Out]
+        self,
+        wanted: dict[str, Notice],
+        withheld: dict[str, str],
+        outcome: Outcome,
+        out: Mapping[str, Out],
+        is_out: set[str],
     ) -> None:
         """Hold suspects back that would be too many; what is out stays out, and clearing is never held."""
-        is_out = {key for key, item in out.items() if item.closed_at is None}
         sizes = Counter(verdict.pool for verdict in outcome.verdicts)
         new: dict[str, list[Notice]] = defaultdict(list)
         n_out: Counter[str] = Counter()

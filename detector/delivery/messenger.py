@@ -15,7 +15,7 @@ from detector.delivery.formats import FORMS, Request, drain_line
 from detector.delivery.ledger import RAISED, Message
 from detector.delivery.outbox import Outbox, Waiting
 from detector.delivery.receiver import Receiver
-from detector.delivery.worker import Worker, backoff_s
+from detector.delivery.worker import Sender
 from detector.errors import DeliveryError, SourceError, StoreError
 from detector.settings_delivery import DAY_S, DeliverySettings, WebhookSettings
 from detector.source.credentials import WatchedFile
@@ -136,7 +136,7 @@ class DrainFile:
         """Do nothing: the file is open only while a line is written."""
 
 
-class Messenger(Worker):
+class Messenger(Sender):
     """Takes one receiver's messages from the outbox, in order.
 
     A message that fails holds up those behind it: nothing overtakes, so no clearing comes before
@@ -172,15 +172,12 @@ class Messenger(Worker):
         max_attempts: int = 1000,
         first_retry_s: float = FIRST_RETRY_S,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, clock, telemetry)
         self._channel = channel
         self._outbox = outbox
-        self._clock = clock
-        self._telemetry = telemetry
         self._retry_for_s = retry_for_s
         self._max_attempts = max_attempts
         self._first_retry_s = first_retry_s
-        self._attempt = 0
         self._attempt_at = -math.inf
         self._done: int | None = None
         telemetry.begin(name, lambda: self._waiting()[0], lambda: self._waiting()[1])
@@ -219,8 +216,7 @@ class Messenger(Worker):
         except DeliveryError as error:
             if self.is_stopping:
                 return LOOK_S  # cut short by the end of the service: the next one goes on here
-            self._attempt += 1
-            self._telemetry.failed(self.name)
+            self._count_failure()
             is_over = (
                 error.status in HOPELESS
                 or self._attempt >= self._max_attempts
@@ -228,8 +224,7 @@ class Messenger(Worker):
             )
             if is_over:
                 return self._give_up(waiting, str(error))
-            log.warning("delivery receiver=%s not_told=%r attempt=%d", self.name, str(error), self._attempt)
-            return backoff_s(self._attempt, self._first_retry_s, MOST_RETRY_S, error.retry_after_s)
+            return self._again_s(error, self._first_retry_s, MOST_RETRY_S)
         except Exception as error:
             # one message that cannot be put into words must not hold up all others for ever
             log.exception("delivery receiver=%s failed=internal", self.name)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from detector.errors import DeliveryError
+from detector.telemetry_delivery import DeliveryTelemetry
 
 log = logging.getLogger("oddnode.detector.delivery")
 
@@ -69,6 +73,35 @@ class Worker(ABC):
                 wait_s = AFTER_DEFECT_S
             if not self._stopping.is_set():
                 self._woken.wait(wait_s)
+
+
+class Sender(Worker):
+    """A worker that tells one receiver, and knows how often in a row that failed.
+
+    Parameters
+    ----------
+    name
+        Name of the receiver.
+    clock
+        Tells clock time, epoch seconds.
+    telemetry
+        Own metrics.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float], telemetry: DeliveryTelemetry) -> None:
+        super().__init__(name)
+        self._clock = clock
+        self._telemetry = telemetry
+        self._attempt = 0
+
+    def _count_failure(self) -> None:
+        self._attempt += 1
+        self._telemetry.failed(self.name)
+
+    def _again_s(self, error: DeliveryError, first_s: float, most_s: float) -> float:
+        """Log a failed attempt; return how long to wait before the next, see `backoff_s`."""
+        log.warning("delivery receiver=%s not_told=%r attempt=%d", self.name, str(error), self._attempt)
+        return backoff_s(self._attempt, first_s, most_s, error.retry_after_s)
 
 
 def backoff_s(attempt: int, first_s: float, most_s: float, asked_s: float | None = None) -> float:

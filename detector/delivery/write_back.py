@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from detector.delivery.receiver import Receiver
-from detector.delivery.worker import Worker, backoff_s
+from detector.delivery.worker import Sender
 from detector.errors import DeliveryError
 from detector.outcome import Outcome
 from detector.settings_endpoint import EndpointSettings
@@ -41,7 +41,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-class WriteBack(Worker):
+class WriteBack(Sender):
     """Writes the scores of each evaluation.
 
     Parameters
@@ -63,14 +63,11 @@ class WriteBack(Worker):
         clock: Callable[[], float],
         telemetry: DeliveryTelemetry,
     ) -> None:
-        super().__init__("write_back")
+        super().__init__("write_back", clock, telemetry)
         self._receiver = Receiver(endpoint)
         self._cluster = cluster
-        self._clock = clock
-        self._telemetry = telemetry
         self._guard = threading.Lock()
         self._waiting: deque[tuple[float, bytes]] = deque()
-        self._attempt = 0
         telemetry.begin(self.name, lambda: float(len(self._waiting)), self._oldest_s)
 
     def add(self, outcome: Outcome) -> None:
@@ -94,12 +91,8 @@ class WriteBack(Worker):
             try:
                 self._receiver.send("POST", PATH, first[1], {"Content-Type": "text/plain"})
             except DeliveryError as error:
-                self._attempt += 1
-                self._telemetry.failed(self.name)
-                log.warning(
-                    "delivery receiver=%s not_told=%r attempt=%d", self.name, str(error), self._attempt
-                )
-                return backoff_s(self._attempt, FIRST_RETRY_S, MOST_RETRY_S, error.retry_after_s)
+                self._count_failure()
+                return self._again_s(error, FIRST_RETRY_S, MOST_RETRY_S)
             self._attempt = 0
             self._telemetry.sent(self.name, self._clock())
             with self._guard:
