@@ -7,11 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import pytest
 
-from detector.control.model import Action, AuditEntry, Feedback, Mute, Repair, Verdict
-from detector.errors import StoreError
-from detector.outcome import Outcome
+from detector.control.model import Action, AuditEntry, Mute
 from detector.store import Store
 from detector.store_control import ControlStore
 from detector.store_schema import APPLICATION_ID, MIGRATIONS, _statements
@@ -83,65 +80,3 @@ def test_statements_with_semicolons_inside_are_whole() -> None:
         "CREATE TABLE a (x);",
         "CREATE TRIGGER t BEFORE UPDATE ON a BEGIN SELECT 1; SELECT 2; END;",
     ]
-
-
-def test_a_change_and_its_line_of_the_trail_are_one(tmp_path: Path) -> None:
-    store = Store(tmp_path / "oddnode.db")
-    kept = ControlStore(store)
-    broken = msgspec.structs.replace(entry(), by=None)  # refused by the table
-    with pytest.raises(StoreError):
-        kept.put_mute(mute("m-1"), broken)
-    assert kept.mutes() == []
-    kept.put_mute(mute("m-2"), entry())
-    store.save(Outcome(T0))
-    assert [m.id for m in kept.mutes()] == ["m-2"]
-    store.close()
-    with pytest.raises(StoreError, match="closed"):
-        kept.put_mute(mute("m-3"), entry())
-
-
-def test_mutes_that_are_over(tmp_path: Path) -> None:
-    store = Store(tmp_path / "oddnode.db", retention_s=1000.0)
-    kept = ControlStore(store)
-    for one in (mute("old"), mute("ended", T0 + 5000, T0 + 10), mute("long", T0 + 5000)):
-        kept.put_mute(one, entry())
-    assert {m.id for m in kept.mutes(T0 + 30)} == {"old", "long"}
-    assert kept.count_mutes() == 3
-    store.save(Outcome(T0 + 2000))
-    assert [m.id for m in kept.mutes()] == ["long"], "others go after the retention"
-    assert kept.count_audit() == 3
-    store.close()
-
-
-def test_labels_get_their_end_whoever_comes_first(tmp_path: Path) -> None:
-    store = Store(tmp_path / "oddnode.db")
-    kept = ControlStore(store)
-    for name, cleared_first in (("a", False), ("b", True)):
-        is_open = incident(name, active_at=T0)
-        cleared = incident(name, "cleared", active_at=T0)
-        label = Feedback(
-            incident_id=is_open.id, node=name, start=T0, verdict=Verdict.FAULT, by="kim", at=T0 + 1
-        )
-        store.save(Outcome(T0, incidents=(is_open,)))
-        if cleared_first:
-            store.save(Outcome(T0 + 30, incidents=(cleared,)))
-        kept.put_feedback(label, entry(Action.ACKNOWLEDGE))
-        if not cleared_first:
-            store.save(Outcome(T0 + 30, incidents=(cleared,)))
-        found = next(f for f in kept.feedback() if f.node == name)
-        assert cleared.cleared_at is not None
-        assert found.end == cleared.cleared_at, name
-    assert kept.count_feedback() == 2
-    assert kept.feedback(until=T0 - 1) == []
-    assert kept.feedback(since=T0 + 1e6) == []
-    store.close()
-
-
-def test_the_newest_repair_counts(tmp_path: Path) -> None:
-    store = Store(tmp_path / "oddnode.db")
-    kept = ControlStore(store)
-    for at in (T0, T0 + 60):
-        kept.put_repair(Repair(node="n", at=at, evaluated_at=at), entry(Action.REPAIRED), (), ())
-    assert [r.at for r in kept.repairs()] == [T0 + 60]
-    assert kept.count_audit() == 2
-    store.close()
