@@ -14,4 +14,4 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 def test_one_fault_from_its_first_sign_to_the_repair(tmp_path: Path) -> None:
     told: list[str] = []
     script("walkthrough").walk(tmp_path, told.append)
-    assert len(told) == 10, told
+    assert len(told) == 11, told
