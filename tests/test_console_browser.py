@@ -229,7 +229,16 @@ def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) ->
     expect(page.locator("#list")).to_contain_text("no incident fits")
     page.get_by_label("Node").fill(FAULTY)
     page.get_by_label("Node").press("Enter")
-    page.locator("#list td:nth-child(5) a").first.click()
+    link = page.locator("#list td:nth-child(5) a").first
+    link.hover()
+    page.mouse.down()
+    page.evaluate("""() => {
+        for (const part of document.querySelectorAll("#list a, #trail table")) part.dataset.old = "";
+        document.querySelector("#f-days").dispatchEvent(new Event("change"));
+    }""")
+    expect(page.locator("#trail table[data-old]")).to_have_count(0)
+    assert page.locator("#list a[data-old]").count() > 0, "what is pressed stays until it is let go"
+    page.mouse.up()
     expect(page.locator("#steps")).to_contain_text("pending")
     expect(page.locator("#steps tbody tr").nth(1)).to_contain_text("suspect")
     expect(page.locator("#feedback")).to_contain_text("acknowledged by kim")

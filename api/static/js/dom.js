@@ -17,9 +17,28 @@ export function h(what, props, ...children) {
 
 export const $ = (id) => document.getElementById(id);
 
+let pressed = null;
+const waiting = new Map();
+
+// what is pressed must still be there when it is let go, or the click is lost
+addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+for (const kind of ["pointerup", "pointercancel"]) {
+  addEventListener(kind, () => setTimeout(() => {
+    pressed = null;
+    const late = [...waiting];
+    waiting.clear();
+    for (const [id, children] of late) fill(id, ...children);
+  }), true);
+}
+
 /** Put children in place of those that are there; the focus stays where it was, by data-key. */
 export function fill(id, ...children) {
   const parent = $(id);
+  if (pressed && parent.contains(pressed)) {
+    waiting.set(id, children);
+    return;
+  }
+  waiting.delete(id);
   const key = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   const open = new Set([...parent.querySelectorAll("details[open]")].map((item) => item.dataset.key));
   parent.replaceChildren(...children.flat(9).filter(Boolean));

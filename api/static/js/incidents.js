@@ -8,6 +8,7 @@ const SIZE = 50;
 const RANGES = [["1 day", 1], ["7 days", 7], ["30 days", 30], ["all", 0]];
 const STATES = [["any state", ""], ["open", "open"], ["suspect", "suspect"], ["pending", "pending"], ["cleared", "cleared"]];
 const wanted = new URLSearchParams(location.search);
+let asked = 0;
 
 function filters() {
   const node = h("input", { type: "search", id: "f-node", placeholder: "any node", maxlength: "253", value: wanted.get("node") ?? "" });
@@ -65,6 +66,8 @@ function trail(answer, now) {
 }
 
 async function refresh() {
+  asked += 1;
+  const mine = asked;
   try {
     const query = new URLSearchParams({ limit: String(SIZE), offset: wanted.get("offset") ?? "0" });
     for (const key of ["node", "state"]) if (wanted.get(key)) query.set(key, wanted.get(key));
@@ -74,6 +77,7 @@ async function refresh() {
     const now = (newest.at ?? 0) + (newest.data_age_s ?? 0);
     if (days > 0 && now > 0) query.set("since", String(Math.max(0, now - days * 86400)));
     const [found, again, did] = await Promise.all([get(`v1/incidents?${query}`), get("v1/offenders?days=30").catch(() => ({ offenders: [], until: now })), get("v1/audit?limit=20").catch(() => ({ entries: [] }))]);
+    if (mine !== asked) return;
     problem("");
     list(found, now);
     offenders(again);
