@@ -67,6 +67,7 @@ def test_sizes_are_filled_in_shards_and_compared_whole() -> None:
 def test_a_recording_is_replayed_and_the_faulty_node_looked_for() -> None:
     told = figures(replay_rows(TINY, minutes=5, rounds=1))
     assert number(told["- real time / replay"]) > 0
+    assert number(told["- replay / that, processor times"]) > 0
     assert "- flagged (the fault is on gpu002)" in told
 
 
