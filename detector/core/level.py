@@ -74,6 +74,7 @@ class Level:
     second_below: FloatArray = field(default_factory=lambda: np.zeros(0))
     scale: FloatArray = field(default_factory=lambda: np.zeros(0))
     _values: FloatArray32 = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
+    _count: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _at: int = 0
 
     def __post_init__(self) -> None:
@@ -81,20 +82,26 @@ class Level:
 
     def grow_to(self, n_cells: int) -> None:
         """Make room for new cells, which have no values yet."""
-        larger = np.full((self.size, n_cells), np.nan, dtype=np.float32)
+        larger = np.full((self.size, n_cells), np.inf, dtype=np.float32)
         larger[:, : self._values.shape[1]] = self._values
         self._values = larger
+        self._count = grow(self._count, n_cells, 0)  # type: ignore[assignment]
         for name, empty in (("spread", 0.0), ("n_spread", 0.0), ("middle", np.nan), ("scale", np.nan)):
             setattr(self, name, grow(getattr(self, name), n_cells, empty))
 
     def push(self, newest: FloatArray) -> None:
         """Let the newest value of each cell take the oldest one's place."""
-        self._values[self._at] = newest
+        place, known = self._values[self._at], np.isfinite(newest)
+        self._count -= np.isfinite(place)
+        self._count += known
+        place[:] = newest
+        np.putmask(place, ~known, np.inf)  # so that what is missing comes last when sorted
         self._at = (self._at + 1) % self.size
 
     def forget(self, cells: BoolArray) -> None:
         """Empty the windows of some cells."""
-        self._values[:, cells] = np.nan
+        self._values[:, cells] = np.inf
+        self._count[cells] = 0
 
     def score(
         self,
@@ -124,51 +131,56 @@ class Level:
         ndarray of shape (n_cells,)
             Signed; 0 where too few samples agree, NaN where unknown.
         """
-        ordered, count = self._ordered()
-        columns = np.arange(ordered.shape[1])
-        middle = ordered[np.clip((count - 1) // 2, 0, None), columns].astype(np.float64)
-        middle[count < self.needed] = np.nan
-        above = ordered[np.clip(count - self.needed, 0, None), columns]
-        below = ordered[self.needed - 1]
+        rows, count, needed = self._ordered(), self._count, self.needed
+        partial = np.flatnonzero(count < self.size)
+        some, n = np.array([row.take(partial) for row in rows]), count.take(partial)
+        columns = np.arange(len(partial))
+
+        def ranked(of_full: int, of_partial: IntArray) -> FloatArray32:
+            """Return the value of one rank in each window: of those that are full, and of the others."""
+            chosen = rows[of_full].copy()
+            chosen[partial] = some[np.maximum(of_partial, 0), columns]
+            return chosen
+
+        middle = ranked((self.size - 1) // 2, (n - 1) // 2).astype(np.float64)
+        middle[partial[n < needed]] = np.nan
         found = row_stats(middle, layout, floors, self.rows, min_peers=min_peers, dt=dt)
-        row = np.maximum(row_of, 0)
-        centre = np.where(row_of >= 0, found.median[row], np.nan) if len(found.median) else np.nan * middle
-        scale = found.scale[row] if len(found.scale) else np.nan * middle
+        # cells without a group have row -1: that is where the NaN stands
+        centre = np.append(found.median, np.nan).take(row_of)
+        scale = np.append(found.scale, np.nan).take(row_of)
         self.middle = middle - centre
         usual = np.fmax(scale, ABS_TO_SIGMA * self.spread)
         self.scale = np.where(bursts > SECOND * PLAIN * usual, bursts / SECOND, usual)
         with np.errstate(invalid="ignore"):
-            up, down = above - centre, below - centre
+            up, down = ranked(self.size - needed, n - needed) - centre, rows[needed - 1] - centre
             self.shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
-            self.second_above = ordered[np.clip(count - 2, 0, None), columns] - centre
-            self.second_below = ordered[1] - centre
+            self.second_above = ranked(self.size - 2, n - 2) - centre
+            self.second_below = rows[1] - centre
             return np.asarray(np.where(np.isfinite(self.middle), self.shift / self.scale, np.nan))
 
-    def _ordered(self) -> tuple[FloatArray32, IntArray]:
-        """Return the windows with each cell's values in ascending order, missing ones last, and their number.
+    def _ordered(self) -> list[FloatArray32]:
+        """Return the windows with each cell's values in ascending order, missing ones last.
 
         A sorting network over whole rows: every cell is sorted at once (Batcher 1968).
         """
-        missing = np.isnan(self._values)
-        rows = list(np.where(missing, np.float32(np.inf), self._values))
+        rows = list(self._values)
         for i, j in network(self.size):
             rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
-        return np.array(rows), self.size - missing.sum(axis=0)
+        return rows
 
     def learn_bursts(self, bursts: FloatArray, skip: BoolArray, *, dt: float, habit_s: float) -> None:
         """Learn in place how far bursts of each member go that are over; what goes on is not learnt."""
         farthest = np.fmax(self.second_above, -self.second_below)
         with np.errstate(invalid="ignore"):
             over = np.abs(self._values[self._at - 1]) <= OVER_SHARE * farthest
-        cells = np.flatnonzero(over & np.isfinite(farthest) & ~skip)
-        rate = learning_rate(self.n_spread[cells] + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
-        bursts[cells] += rate * (farthest[cells] - bursts[cells])
+            over &= np.isfinite(farthest) & ~skip
+            rate = learning_rate(self.n_spread + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
+            np.add(bursts, rate * (farthest - bursts), out=bursts, where=over)
 
     def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
         """Learn how far the member's own windows usually lie from its habit."""
-        chosen = np.flatnonzero(np.isfinite(self.middle) & np.isfinite(self.scale) & ~skip)
-        n = self.n_spread[chosen]
-        rate = learning_rate(n + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
-        size = np.minimum(np.abs(self.middle[chosen]), CLIP * self.scale[chosen])
-        self.spread[chosen] += rate * (size - self.spread[chosen])
-        self.n_spread[chosen] = n + 1.0
+        chosen = np.isfinite(self.middle) & np.isfinite(self.scale) & ~skip
+        rate = learning_rate(self.n_spread + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
+        size = np.minimum(np.abs(self.middle), CLIP * self.scale)
+        np.add(self.spread, rate * (size - self.spread), out=self.spread, where=chosen)
+        self.n_spread += chosen

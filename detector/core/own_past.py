@@ -197,7 +197,8 @@ def _among_peers(away: FloatArray, layout: Layout, min_peers: int) -> tuple[Floa
     """Median and robust spread of each row; rows without values get NaN."""
     centre = np.full(len(layout.row_key), np.nan)
     dispersal = np.full(len(layout.row_key), np.nan)
+    padded = np.append(away, np.nan)
     for stack in layout.stacks:
         if np.isfinite(away.take(stack.cells)).any():
-            centre[stack.rows], dispersal[stack.rows], _, _ = stack_stats(away, stack, min_peers)
+            centre[stack.rows], dispersal[stack.rows], _, _ = stack_stats(padded, stack, min_peers)
     return centre, dispersal

@@ -149,10 +149,11 @@ def row_stats(
     median, sigma = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
     outer, count = np.full(n_rows, np.nan), np.zeros(n_rows, dtype=np.int64)
     left_out = np.ones(n_rows, dtype=np.int64)
+    padded = np.append(values, np.nan)
     for stack in layout.stacks:
         rows = stack.rows
         left_out[rows] = TAIL_NODES * stack.parts_per_node
-        median[rows], sigma[rows], outer[rows], count[rows] = stack_stats(values, stack, min_peers)
+        median[rows], sigma[rows], outer[rows], count[rows] = stack_stats(padded, stack, min_peers)
     judged = count >= min_peers
     median[~judged] = np.nan
     floor = np.maximum(floors.absolute, floors.relative * np.abs(median))
@@ -168,12 +169,19 @@ def row_stats(
 
 
 def stack_stats(
-    values: FloatArray, stack: Stack, min_peers: int
+    padded: FloatArray, stack: Stack, min_peers: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.int64]]:
-    """Median, sigma, outer order statistic and count of each row of one stack."""
+    """Median, sigma, outer order statistic and count of each row of one stack.
+
+    Parameters
+    ----------
+    padded : ndarray of shape (n_cells + 1,)
+        Newest values, NaN for missing, with one more NaN at the end for empty places.
+    stack, min_peers
+        Rows, and the smallest group that is judged.
+    """
     n_rows, width = len(stack.rows), stack.n_columns
-    flat = np.full(n_rows * width, np.nan)
-    flat[stack.positions] = values.take(stack.cells)
+    flat = padded.take(stack.source)
     ordered = flat.reshape(n_rows, width)
     ordered.sort(axis=1)
     count = width - np.count_nonzero(np.isnan(ordered), axis=1)

@@ -178,12 +178,10 @@ class Shift:
         row_of = layout.any_row_of_cell
         if fresh_start.any():
             self.start_anew(fresh_start)
-        if len(stats.median):
-            against = stats.median[np.maximum(row_of, 0)]
-            near = np.clip(values - against, -FARTHEST, FARTHEST)
-            self._difference = np.where((row_of >= 0) & ~fresh_start, near, np.nan)
-        else:
-            self._difference = np.full(len(values), np.nan)
+        # cells without a group have row -1: that is where the NaN stands
+        difference = values - np.append(stats.median, np.nan).take(row_of)
+        self._difference = np.minimum(np.maximum(difference, -FARTHEST), FARTHEST)
+        np.putmask(self._difference, fresh_start, np.nan)
         left = np.where(self.n_seen >= WARM_UP_SAMPLES, self._difference - self.offset, np.nan)
         size = np.maximum(floors.absolute, floors.relative * np.abs(np.nan_to_num(stats.median)))
         moved = self._moved(stats.median, dt, habit_s)
@@ -191,7 +189,7 @@ class Shift:
         self.short.push(left)
         short = self.short.score(layout, row_of, small, self.bursts, min_peers=min_peers, dt=dt)
         known = np.isfinite(left)
-        self._sum[known] += left[known]
+        np.add(self._sum, left, out=self._sum, where=known)
         self._count += known
         self._in_block += 1
         if self._in_block == self._block:
@@ -202,7 +200,9 @@ class Shift:
             )
             self._long_shift = self.long.shift
         long = np.where(self._still_there(), self._long_score, np.nan)
-        score = np.where(np.abs(np.nan_to_num(long)) > np.abs(np.nan_to_num(short)), long, short)
+        size = np.abs(short)
+        np.putmask(size, np.isnan(size), 0.0)
+        score = np.where(np.abs(long) > size, long, short)
         doubt = np.sqrt(1.0 + YOUNG_SAMPLES / np.maximum(self.n_seen, 1.0))
         doubt *= 1.0 + _unrest(moved, stats.scale, layout)[np.maximum(row_of, 0)] if len(moved) else 1.0
         self.score = score / doubt
@@ -284,18 +284,19 @@ class Shift:
         habit_s
             Time constant of a habit, seconds.
         """
-        chosen = np.flatnonzero(np.isfinite(self._difference) & ~skip)
-        n = self.n_seen[chosen].astype(np.int64)
-        young = n < WARM_UP_SAMPLES
-        self._first[n[young], chosen[young]] = self._difference[chosen[young]]
-        self.n_seen[chosen] += 1.0
-        ready = chosen[n == WARM_UP_SAMPLES - 1]
+        chosen = np.isfinite(self._difference) & ~skip
+        young = np.flatnonzero(chosen & (self.n_seen < WARM_UP_SAMPLES))
+        old = chosen & (self.n_seen >= WARM_UP_SAMPLES)
+        self.n_seen += chosen
+        n = self.n_seen.take(young).astype(np.int64)
+        self._first[n - 1, young] = self._difference.take(young)
+        ready = young[n == WARM_UP_SAMPLES]
         self.offset[ready] = np.median(self._first[:, ready], axis=0)
-        old, n = chosen[~young], n[~young]
-        rate = learning_rate(n + 1.0, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
-        residual = self._difference[old] - self.offset[old]
-        limit = CLIP * np.nan_to_num(self.short.scale[old], nan=np.inf)
-        self.offset[old] += rate * np.clip(residual, -limit, limit)
+        rate = learning_rate(np.maximum(self.n_seen, 1.0), HABIT_SAMPLES, dt=dt, habit_s=habit_s)
+        limit = CLIP * self.short.scale
+        np.putmask(limit, np.isnan(limit), np.inf)
+        residual = np.minimum(np.maximum(self._difference - self.offset, -limit), limit)
+        np.add(self.offset, rate * residual, out=self.offset, where=old)
         self.short.learn_bursts(self.bursts, skip, dt=dt, habit_s=habit_s)
         self.short.learn(skip, dt=dt, habit_s=habit_s)
         if self._in_block == 0:
