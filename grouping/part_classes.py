@@ -48,11 +48,11 @@ class PartClasses:
         cells = cells[np.isfinite(value[cells])]
         found = np.zeros(len(index.parts), dtype=np.int64)
         found[: len(self.classes)] = self.classes
-        parts = index.cell_part[cells]
-        typical = {part: float(np.median(value[cells[parts == part]])) for part in np.unique(parts).tolist()}
-        levels = sorted(set(typical.values()))
-        for part, level in typical.items():
-            found[part] = levels.index(level)
+        part, known = index.cell_part[cells], value[cells]
+        order = np.lexsort((known, part))
+        parts, start, count = np.unique(part[order], return_index=True, return_counts=True)
+        low, high = known[order[start + (count - 1) // 2]], known[order[start + count // 2]]
+        found[parts] = np.unique((low + high) / 2.0, return_inverse=True)[1]
         if np.array_equal(found, self._proposed):
             self._agreed += 1
         else:
