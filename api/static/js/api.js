@@ -101,7 +101,7 @@ function line(kind, text) {
 }
 
 /** Make of a refresh one that never runs twice at once, and that tries again when it has failed. */
-function steady(changed) {
+export function steady(changed) {
   let isRunning = false;
   let again = false;
   return async () => {
@@ -123,11 +123,10 @@ function steady(changed) {
 }
 
 /**
- * Call `changed` whenever there is something new, for ever; a service that is gone is waited for.
+ * Call `refresh`, a steady one, whenever there is something new, for ever; a service that is gone is waited for.
  * A tab that is not looked at holds no line: browsers allow six of them for all tabs together.
  */
-export async function follow(changed, told = () => {}) {
-  const refresh = steady(changed);
+export async function follow(refresh, told = () => {}) {
   let wait = 500;
   for (;;) {
     if (document.hidden) {

@@ -21,7 +21,7 @@ let pressed = null;
 const waiting = new Map();
 
 // what is pressed must still be there when it is let go, or the click is lost
-addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+addEventListener("pointerdown", (event) => { pressed = event.button === 0 ? event.target : null; }, true);
 for (const kind of ["pointerup", "pointercancel"]) {
   addEventListener(kind, () => setTimeout(() => {
     pressed = null;

@@ -1,7 +1,7 @@
 // One incident: its steps, what was said of it, and its evidence at the peak.
 
 import { buttons } from "./actions.js";
-import { ApiError, follow, get, inPath, nodePage, SUBJECT } from "./api.js";
+import { ApiError, follow, get, inPath, nodePage, steady, SUBJECT } from "./api.js";
 import { fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, evidence, marks, ranked } from "./parts.js";
 import { ago, clock, number, span, state } from "./words.js";
@@ -38,4 +38,4 @@ async function refresh() {
   }
 }
 
-follow(refresh);
+follow(steady(refresh));

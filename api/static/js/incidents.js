@@ -1,6 +1,6 @@
 // What was: incidents with filters, nodes that come back, and what operators did.
 
-import { follow, get, incidentPage, nodePage } from "./api.js";
+import { follow, get, incidentPage, nodePage, steady } from "./api.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
 import { clock, number, span, state } from "./words.js";
 
@@ -8,7 +8,7 @@ const SIZE = 50;
 const RANGES = [["1 day", 1], ["7 days", 7], ["30 days", 30], ["all", 0]];
 const STATES = [["any state", ""], ["open", "open"], ["suspect", "suspect"], ["pending", "pending"], ["cleared", "cleared"]];
 const wanted = new URLSearchParams(location.search);
-let asked = 0;
+const refresh = steady(show);
 
 function filters() {
   const node = h("input", { type: "search", id: "f-node", placeholder: "any node", maxlength: "253", value: wanted.get("node") ?? "" });
@@ -33,7 +33,7 @@ function filters() {
 function go() {
   const query = wanted.toString();
   history.replaceState(null, "", query ? `?${query}` : location.pathname);
-  refresh().catch(() => {});
+  refresh();
 }
 
 const feedback = (item) => (item.acknowledged ? ["✓ fault, ", name(item.acknowledged.by)] : item.dismissed ? ["✕ false alarm, ", name(item.dismissed.by)] : "–");
@@ -65,9 +65,7 @@ function trail(answer, now) {
     : h("p.quiet", null, "nothing yet"));
 }
 
-async function refresh() {
-  asked += 1;
-  const mine = asked;
+async function show() {
   try {
     const query = new URLSearchParams({ limit: String(SIZE), offset: wanted.get("offset") ?? "0" });
     for (const key of ["node", "state"]) if (wanted.get(key)) query.set(key, wanted.get(key));
@@ -77,7 +75,6 @@ async function refresh() {
     const now = (newest.at ?? 0) + (newest.data_age_s ?? 0);
     if (days > 0 && now > 0) query.set("since", String(Math.max(0, now - days * 86400)));
     const [found, again, did] = await Promise.all([get(`v1/incidents?${query}`), get("v1/offenders?days=30").catch(() => ({ offenders: [], until: now })), get("v1/audit?limit=20").catch(() => ({ entries: [] }))]);
-    if (mine !== asked) return;
     problem("");
     list(found, now);
     offenders(again);

@@ -1,7 +1,7 @@
 // One node: why it is named, what moved first, and each piece of evidence against its peers.
 
 import { buttons } from "./actions.js";
-import { ApiError, follow, get, inPath, incidentPage, SUBJECT } from "./api.js";
+import { ApiError, follow, get, inPath, incidentPage, steady, SUBJECT } from "./api.js";
 import { crossing, draw } from "./chart.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, marks, ranked, score } from "./parts.js";
@@ -169,4 +169,4 @@ window.addEventListener("resize", () => {
   width = window.innerWidth;
   for (const plot of plots) plot.setSize({ width: Math.max(220, plot.root.closest(".chart").clientWidth), height: plot.height });
 });
-follow(refresh);
+follow(steady(refresh));

@@ -1,7 +1,7 @@
 // Who is suspect now, since when, why; how the fleet looks; whether the data can be relied on.
 
 import { buttons } from "./actions.js";
-import { follow, get, incidentPage, nodePage } from "./api.js";
+import { follow, get, incidentPage, nodePage, steady } from "./api.js";
 import { $, fill, h, name, problem, say } from "./dom.js";
 import { Heat } from "./heat.js";
 import { diagnosis, evidence, marks, ranked, score } from "./parts.js";
@@ -123,4 +123,4 @@ async function refresh() {
   }
 }
 
-follow(refresh, (state) => { ready = state; strip(); });
+follow(steady(refresh), (state) => { ready = state; strip(); });
