@@ -71,8 +71,6 @@ class Stack:
         Columns of the widest block; rows of narrower ones end in empty places.
     rows : ndarray of shape (n,), int64
         Number of each of its rows among all rows.
-    cells : ndarray of shape (n_cells,), int64
-        Its cells.
     source : ndarray of shape (n * n_columns,), int64
         Cell at each place of the matrix, -1 for empty places.
     parts_per_node : ndarray of shape (n,), int64
@@ -81,7 +79,6 @@ class Stack:
 
     n_columns: int
     rows: IntArray
-    cells: IntArray
     source: IntArray
     parts_per_node: IntArray
 
@@ -157,13 +154,11 @@ def _stacked(blocks: Sequence[Block]) -> Stack:
         (start + block.positions // block.n_columns) * width + block.positions % block.n_columns
         for start, block in zip(first, blocks, strict=False)
     ]
-    cells = np.concatenate([block.cells for block in blocks])
     source = np.full(first[-1] * width, -1, dtype=np.int64)
-    source[np.concatenate(placed)] = cells
+    source[np.concatenate(placed)] = np.concatenate([block.cells for block in blocks])
     return Stack(
         n_columns=width,
         rows=np.concatenate([np.arange(b.first_row, b.first_row + b.n_rows) for b in blocks]),
-        cells=cells,
         source=source,
         parts_per_node=np.repeat([b.parts_per_node for b in blocks], [b.n_rows for b in blocks]),
     )

@@ -50,8 +50,9 @@ class PartClasses:
         found[: len(self.classes)] = self.classes
         part, known = index.cell_part[cells], value[cells]
         order = np.lexsort((known, part))
-        parts, start, count = np.unique(part[order], return_index=True, return_counts=True)
-        low, high = known[order[start + (count - 1) // 2]], known[order[start + count // 2]]
+        part, known = part[order], known[order]
+        parts, start, count = np.unique(part, return_index=True, return_counts=True)
+        low, high = known[start + (count - 1) // 2], known[start + count // 2]
         found[parts] = np.unique((low + high) / 2.0, return_inverse=True)[1]
         if np.array_equal(found, self._proposed):
             self._agreed += 1

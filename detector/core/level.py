@@ -7,15 +7,17 @@ shifts visible, noise that does not, does not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.habit import ABS_TO_SIGMA, learning_rate
 from detector.core.ingest import grow
-from detector.core.peers import Floors, RowState, row_stats
+from detector.core.peers import Floors, RowState, by_row, row_stats
 from grouping.layout import Layout
 
 FloatArray = NDArray[np.float64]
@@ -74,7 +76,6 @@ class Level:
     second_below: FloatArray = field(default_factory=lambda: np.zeros(0))
     scale: FloatArray = field(default_factory=lambda: np.zeros(0))
     _values: FloatArray32 = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
-    _count: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _at: int = 0
 
     def __post_init__(self) -> None:
@@ -85,23 +86,18 @@ class Level:
         larger = np.full((self.size, n_cells), np.inf, dtype=np.float32)
         larger[:, : self._values.shape[1]] = self._values
         self._values = larger
-        self._count = grow(self._count, n_cells, 0)  # type: ignore[assignment]
         for name, empty in (("spread", 0.0), ("n_spread", 0.0), ("middle", np.nan), ("scale", np.nan)):
             setattr(self, name, grow(getattr(self, name), n_cells, empty))
 
     def push(self, newest: FloatArray) -> None:
         """Let the newest value of each cell take the oldest one's place."""
-        place, known = self._values[self._at], np.isfinite(newest)
-        self._count -= np.isfinite(place)
-        self._count += known
-        place[:] = newest
-        np.putmask(place, ~known, np.inf)  # so that what is missing comes last when sorted
+        # what is missing comes last when sorted
+        self._values[self._at] = np.where(np.isfinite(newest), newest, np.inf)
         self._at = (self._at + 1) % self.size
 
     def forget(self, cells: BoolArray) -> None:
         """Empty the windows of some cells."""
         self._values[:, cells] = np.inf
-        self._count[cells] = 0
 
     def score(
         self,
@@ -131,30 +127,28 @@ class Level:
         ndarray of shape (n_cells,)
             Signed; 0 where too few samples agree, NaN where unknown.
         """
-        rows, count, needed = self._ordered(), self._count, self.needed
+        rows, count, needed = self._ordered(), np.isfinite(self._values).sum(axis=0), self.needed
         partial = np.flatnonzero(count < self.size)
         some, n = np.array([row.take(partial) for row in rows]), count.take(partial)
         columns = np.arange(len(partial))
 
-        def ranked(of_full: int, of_partial: IntArray) -> FloatArray32:
-            """Return the value of one rank in each window: of those that are full, and of the others."""
-            chosen = rows[of_full].copy()
-            chosen[partial] = some[np.maximum(of_partial, 0), columns]
+        def ranked(rank: Callable[[Any], Any]) -> FloatArray32:
+            """Return the value of one rank in each window; `rank` tells it by the number of values."""
+            chosen: FloatArray32 = rows[rank(self.size)].copy()
+            chosen[partial] = some[np.maximum(rank(n), 0), columns]
             return chosen
 
-        middle = ranked((self.size - 1) // 2, (n - 1) // 2).astype(np.float64)
+        middle = ranked(lambda count: (count - 1) // 2).astype(np.float64)
         middle[partial[n < needed]] = np.nan
         found = row_stats(middle, layout, floors, self.rows, min_peers=min_peers, dt=dt)
-        # cells without a group have row -1: that is where the NaN stands
-        centre = np.append(found.median, np.nan).take(row_of)
-        scale = np.append(found.scale, np.nan).take(row_of)
+        centre, scale = by_row(found.median, row_of), by_row(found.scale, row_of)
         self.middle = middle - centre
         usual = np.fmax(scale, ABS_TO_SIGMA * self.spread)
         self.scale = np.where(bursts > SECOND * PLAIN * usual, bursts / SECOND, usual)
         with np.errstate(invalid="ignore"):
-            up, down = ranked(self.size - needed, n - needed) - centre, rows[needed - 1] - centre
+            up, down = ranked(lambda count: count - needed) - centre, rows[needed - 1] - centre
             self.shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
-            self.second_above = ranked(self.size - 2, n - 2) - centre
+            self.second_above = ranked(lambda count: count - 2) - centre
             self.second_below = rows[1] - centre
             return np.asarray(np.where(np.isfinite(self.middle), self.shift / self.scale, np.nan))
 

@@ -199,6 +199,6 @@ def _among_peers(away: FloatArray, layout: Layout, min_peers: int) -> tuple[Floa
     dispersal = np.full(len(layout.row_key), np.nan)
     padded = np.append(away, np.nan)
     for stack in layout.stacks:
-        if np.isfinite(away.take(stack.cells)).any():
+        if np.isfinite(padded.take(stack.source)).any():
             centre[stack.rows], dispersal[stack.rows], _, _ = stack_stats(padded, stack, min_peers)
     return centre, dispersal

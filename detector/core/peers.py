@@ -260,6 +260,19 @@ def _remember(
     memory.n_seen[judged] += 1
 
 
+def by_row(of_rows: FloatArray, rows: NDArray[np.int64]) -> FloatArray:
+    """Return for each cell what its row has, NaN for cells without a group.
+
+    Parameters
+    ----------
+    of_rows : ndarray of shape (n_rows,)
+        One number per row.
+    rows : ndarray of shape (n,)
+        Row of each cell, -1 for none.
+    """
+    return np.append(of_rows, np.nan).take(rows)  # -1 is where the NaN stands
+
+
 def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
     """Signed robust z-score of each cell against its peers.
 
@@ -271,15 +284,13 @@ def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
     ndarray of shape (n_cells,)
         NaN where there is no value or no judged group.
     """
-    # The row numbers of cells without a group are -1: that is where the NaN stands.
-    median, scale = np.append(stats.median, np.nan), np.append(stats.scale, np.nan)
     rows = layout.row_of_cell
-    z = (values - median.take(rows)) / scale.take(rows)
+    z = (values - by_row(stats.median, rows)) / by_row(stats.scale, rows)
     cells = layout.slot_cells
     if not len(cells):
         return np.asarray(z)
     rows, whole = layout.slot_row_of_cell.take(cells), z.take(cells)
-    slot = (values.take(cells) - median.take(rows)) / scale.take(rows)
+    slot = (values.take(cells) - by_row(stats.median, rows)) / by_row(stats.scale, rows)
     sign = np.sign(whole)
     agreed = np.where(sign == np.sign(slot), sign * np.minimum(np.abs(whole), np.abs(slot)), 0.0)
     both = np.isfinite(whole) & np.isfinite(slot)

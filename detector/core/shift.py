@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from detector.core.habit import learning_rate
 from detector.core.ingest import grow
 from detector.core.level import CLIP, HABIT_SAMPLES, Level
-from detector.core.peers import PHASE_SHARE, Floors, RowState, RowStats
+from detector.core.peers import PHASE_SHARE, Floors, RowState, RowStats, by_row
 from grouping.layout import Layout
 
 FloatArray = NDArray[np.float64]
@@ -178,8 +178,7 @@ class Shift:
         row_of = layout.any_row_of_cell
         if fresh_start.any():
             self.start_anew(fresh_start)
-        # cells without a group have row -1: that is where the NaN stands
-        difference = values - np.append(stats.median, np.nan).take(row_of)
+        difference = values - by_row(stats.median, row_of)
         self._difference = np.minimum(np.maximum(difference, -FARTHEST), FARTHEST)
         np.putmask(self._difference, fresh_start, np.nan)
         left = np.where(self.n_seen >= WARM_UP_SAMPLES, self._difference - self.offset, np.nan)
@@ -200,9 +199,7 @@ class Shift:
             )
             self._long_shift = self.long.shift
         long = np.where(self._still_there(), self._long_score, np.nan)
-        size = np.abs(short)
-        np.putmask(size, np.isnan(size), 0.0)
-        score = np.where(np.abs(long) > size, long, short)
+        score = np.where(np.abs(long) > np.fmax(np.abs(short), 0.0), long, short)
         doubt = np.sqrt(1.0 + YOUNG_SAMPLES / np.maximum(self.n_seen, 1.0))
         doubt *= 1.0 + _unrest(moved, stats.scale, layout)[np.maximum(row_of, 0)] if len(moved) else 1.0
         self.score = score / doubt
@@ -293,8 +290,7 @@ class Shift:
         ready = young[n == WARM_UP_SAMPLES]
         self.offset[ready] = np.median(self._first[:, ready], axis=0)
         rate = learning_rate(np.maximum(self.n_seen, 1.0), HABIT_SAMPLES, dt=dt, habit_s=habit_s)
-        limit = CLIP * self.short.scale
-        np.putmask(limit, np.isnan(limit), np.inf)
+        limit = np.fmin(CLIP * self.short.scale, np.inf)
         residual = np.minimum(np.maximum(self._difference - self.offset, -limit), limit)
         np.add(self.offset, rate * residual, out=self.offset, where=old)
         self.short.learn_bursts(self.bursts, skip, dt=dt, habit_s=habit_s)
