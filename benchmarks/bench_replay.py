@@ -84,23 +84,16 @@ def replay_rows(config: ClusterConfig, minutes: int, rounds: int, *, is_judged: 
     busy = median(t["replay_cpu_s"] for t in told)
     bare = median(t["bare_s"] for t in told)
     loaded = median(t["load_s"] for t in told)
+    rate, ratio = minutes * 60 / took, busy / bare
+    wanted_rate = (f">= {WANTED} x", rate >= WANTED) if is_judged else ()
+    wanted_ratio = (f"<= {BARE:.0f}", ratio <= BARE) if is_judged else ()
     flagged = ", ".join(last["flags"]) or "nobody"
     return [
         Row("replay, reading the file included, one processor", shape, f"{took:.1f} s"),
-        Row(
-            "- real time / replay",
-            shape,
-            f"{minutes * 60 / took:.0f} x",
-            *((f">= {WANTED} x", minutes * 60 / took >= WANTED) if is_judged else ()),
-        ),
+        Row("- real time / replay", shape, f"{rate:.0f} x", *wanted_rate),
         Row("- real time / processor time of the replay", shape, f"{minutes * 60 / busy:.0f} x"),
         Row("- processor time of gunzip and msgspec alone, same file", shape, f"{bare:.2f} s"),
-        Row(
-            "- replay / that, processor times",
-            shape,
-            f"{busy / bare:.1f}",
-            *((f"<= {BARE:.0f}", busy / bare <= BARE) if is_judged else ()),
-        ),
+        Row("- replay / that, processor times", shape, f"{ratio:.1f}", *wanted_ratio),
         Row("- of it: reading and unpacking the file", shape, f"{loaded:.1f} s"),
         Row("- per evaluation after that", shape, f"{(took - loaded) / last['evaluations'] * 1e3:.1f} ms"),
         Row(f"- flagged (the fault is on {faulty})", shape, flagged),
