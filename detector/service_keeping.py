@@ -1,8 +1,9 @@
 """What of a service is written: verdicts at once, the learnt state now and then.
 
 The learnt state is also saved whenever twice as many evaluations are in it as at the last time, so that an
-early restart does not begin from nothing, and with each new suspect: what it was compared with, its healthy
-past, is there alone. A restart that had lost it would find nothing to hold against the suspect.
+early restart does not begin from nothing, and with each first sign and each new suspect: what a node was
+compared with, its healthy past, is there alone. A restart that had lost it would find nothing to hold
+against the node.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from detector.core.incidents import SUSPECT
+from detector.core.incidents import CLEARED
 from detector.errors import StoreError
 from detector.outcome import Outcome
 from detector.store_contract import Keeping
@@ -86,7 +87,7 @@ class Keeper:
             self._is_refused = True
         self._telemetry.stored(self._store.n_pending, failed=self._is_refused)
         if snapshot is None:
-            self._is_urgent |= any(t.after == SUSPECT for t in outcome.transitions)
+            self._is_urgent |= any(t.after != CLEARED for t in outcome.transitions)
         else:
             self._is_urgent = self._is_refused
             self._n_saved = self._n_judged

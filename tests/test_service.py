@@ -379,13 +379,13 @@ def test_the_learnt_state_is_saved_now_and_then_and_at_the_end(make: Make) -> No
     assert bench.store.snapshot() == b'{"calls": 20}', "at the end"
 
 
-def test_the_learnt_state_is_saved_with_a_new_suspect(make: Make) -> None:
+def test_the_learnt_state_is_saved_with_a_first_sign_and_a_new_suspect(make: Make) -> None:
     bench = make(plans=(FAULT,), snapshot_s=1e6)
-    named = int(FAULT.suspect)
-    bench.ticks(0, named)
-    with_it = bench.store.snapshot()
-    assert with_it == json.dumps({"calls": len(bench.pipeline.calls)}).encode()
-    bench.tick(named + 30)
+    for moment in (FAULT.pending, FAULT.suspect):
+        bench.ticks(int(moment) - 30, int(moment))
+        with_it = bench.store.snapshot()
+        assert with_it == json.dumps({"calls": len(bench.pipeline.calls)}).encode()
+    bench.tick(int(FAULT.suspect) + 30)
     assert bench.store.snapshot() == with_it, "once"
 
 

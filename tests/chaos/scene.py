@@ -67,7 +67,7 @@ class Scene:
 
 
 SHORT = Scene(DEFAULT_START, 6, 32, 26, 50, ((16, 26), (36, 50)))
-LONG = Scene(DEFAULT_START + 86_400.0, 6, 96, 92, 164, ((80, 92), (152, 164)))
+LONG = Scene(DEFAULT_START + 86_400.0, 6, 96, 92, 172, ((80, 92), (160, 172)))
 """Long enough for outages of half an hour."""
 
 
