@@ -70,7 +70,7 @@ def draw(seed: int) -> Sequence:
         source_kind,
         retries=rng.choice((0, 0, 0, 1)),
         max_series_per_request=rng.choice((400_000, 100)),
-        backfill_s=rng.choice((300.0, 600.0, 1800.0) if has_outage else (300.0, 600.0)),
+        backfill_s=rng.choice((600.0, 1800.0)),
         troubles={k: troubles[k] for k in sorted(troubles)},
         restarts=restarts,
         asleep=frozenset(k for k in asleep if not scene.is_calm(k)),
