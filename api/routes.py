@@ -16,16 +16,18 @@ from api.fleet import add_fleet
 from api.marks import Marks
 from api.offenders import add_offenders
 from api.parameters import MAX_LIMIT, Limit, Offset, Time, ok
+from api.what_if import add_what_if
 from detector.control.desk import Desk
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
+from detector.what_if.trials import Trials
 
 SHOWN_WITH_NODE = 50
 
 NodeQuery = Annotated[str | None, Query(min_length=1, max_length=253, description="Node name.")]
 
 
-def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
+def create_router(view: ServiceView, desk: Desk | None = None, trials: Trials | None = None) -> APIRouter:
     """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
     marks = Marks(desk)
@@ -39,6 +41,7 @@ def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
     add_explain(router, view)
     add_offenders(router, view, marks.is_dismissed)
     add_control(router, desk)
+    add_what_if(router, view, trials)
     return router
 
 

@@ -33,6 +33,7 @@ from detector.store_contract import Keeping, Shared
 from detector.store_control import ControlStore
 from detector.telemetry import Telemetry
 from detector.tokens import Tokens
+from detector.what_if.trials import Trials
 
 log = logging.getLogger("oddnode.detector.app")
 
@@ -162,10 +163,15 @@ def _open_store(
 
 
 def _server(
-    view: ServiceView, desk: Desk, entrance: Entrance, door: Door, answers: Callable[[], None]
+    view: ServiceView,
+    desk: Desk,
+    entrance: Entrance,
+    door: Door,
+    answers: Callable[[], None],
+    trials: Trials | None = None,
 ) -> Server:
     config = uvicorn.Config(
-        create_app(view, version(), desk=desk, entrance=entrance),
+        create_app(view, version(), desk=desk, entrance=entrance, trials=trials),
         log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
     )  # fmt: skip
@@ -192,7 +198,7 @@ def _run(
         if hooks.started is not None:
             hooks.started(url)
 
-    server = _server(running.service, desk, running.entrance, door, answers)
+    server = _server(running.service, desk, running.entrance, door, answers, running.trials)
 
     def end() -> None:
         server.should_exit = True
@@ -218,6 +224,7 @@ def _run(
     if reloader is not None:
         reloader.stop()
     is_over = loop.stop(STOP_S)
+    running.trials.close()
     running.delivery.finish()
     if not is_over:
         log.error("ending tick_still_runs=true waited_s=%g", STOP_S)

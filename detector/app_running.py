@@ -31,8 +31,12 @@ from detector.settings_change import JUDGING, applicable, differences
 from detector.store_contract import Keeping, Shared
 from detector.telemetry import Telemetry
 from detector.tokens import Tokens
+from detector.what_if.trials import Trials
 
 log = logging.getLogger("oddnode.detector.app")
+
+PAST_S = 8 * 86400.0
+"""A try reaches back a week and what is read before it: mutes that were over then are of no interest."""
 
 
 class Running:
@@ -110,6 +114,7 @@ class Running:
         )
         desk.attach(Operated(self.service, judging.pipeline.catalog.by_name))
         self.entrance = Entrance(self._policy(settings))
+        self.trials = Trials(lambda: self._settings, lambda: desk.ledger.mutes(parts.clock.now() - PAST_S))
 
     @property
     def settings(self) -> Settings:

@@ -31,6 +31,7 @@ from detector.cli_files import write_text
 from detector.cli_offenders import offenders
 from detector.cli_suspects import suspects
 from detector.cli_token import token
+from detector.cli_what_if import what_if
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 from detector.outcome import Incident
@@ -56,6 +57,7 @@ app.command()(evaluate)
 app.command()(explain)
 app.command()(offenders)
 app.command()(suspects)
+app.command("what-if")(what_if)
 for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, token):
     app.command()(_operators)
 

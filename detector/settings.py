@@ -31,6 +31,7 @@ from detector.settings_delivery import DeliverySettings
 from detector.settings_file import SettingsFile, explain, read_settings_file, stray_variables
 from detector.settings_reload import ReloadSettings
 from detector.settings_section import Section
+from detector.settings_what_if import WhatIfSettings
 from detector.source.credentials import without_userinfo
 from detector.source.options import MIB, SourceOptions
 from grouping.identity import IdentityRules
@@ -287,6 +288,7 @@ class Settings(BaseSettings):
     delivery: Annotated[DeliverySettings, BeforeValidator(_json_in_text)] = Field(
         default_factory=DeliverySettings
     )
+    what_if: WhatIfSettings = Field(default_factory=WhatIfSettings)
 
     @classmethod
     def settings_customise_sources(
@@ -311,7 +313,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        _check_parameters(self.detection)
+        check_parameters(self.detection)
         PoolTracker(self.pools)  # tells wrong patterns
         if self.pools.query is not None and self.pools.label is None:
             raise ValueError("pools.query needs pools.label: the label of its answer that names the pool")
@@ -351,7 +353,14 @@ _AT_LEAST = {
 _MORE_THAN = {"z_threshold": 0.0, "group_event_share": 0.0, "habit_s": 0.0}
 
 
-def _check_parameters(parameters: Parameters) -> None:
+def check_parameters(parameters: Parameters) -> None:
+    """Check the ranges of the knobs of detection.
+
+    Raises
+    ------
+    ValueError
+        Names the setting and its bound.
+    """
     for name, least in _AT_LEAST.items():
         if not least <= getattr(parameters, name) < float("inf"):
             raise ValueError(f"detection.{name} must be at least {least:g}")

@@ -19,6 +19,7 @@ from detector.settings import ScheduleSettings
 from detector.store import Store
 from detector.store_control import ControlStore
 from detector.telemetry import Telemetry
+from detector.what_if.trials import Trials
 from tests.service_fakes import STEP, T0, ManualClock, Plan, ScriptedPipeline, ScriptedSource
 
 FAULTY, OTHER = "a/gpu01", "gpu002"
@@ -52,8 +53,9 @@ class Cluster:
             self.service.tick()
         return self
 
-    def app(self, policy: Policy | None = None) -> FastAPI:
-        return create_app(self.service, desk=self.desk, entrance=Entrance(policy or Policy()))
+    def app(self, policy: Policy | None = None, trials: Trials | None = None) -> FastAPI:
+        entrance = Entrance(policy or Policy())
+        return create_app(self.service, desk=self.desk, entrance=entrance, trials=trials)
 
     def client(self, policy: Policy | None = None) -> TestClient:
         return TestClient(self.app(policy), base_url=LOCAL, raise_server_exceptions=False)
