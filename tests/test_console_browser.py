@@ -251,6 +251,41 @@ def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) ->
     assert one.complaints == []
 
 
+COUNTED = """
+const asked = window.fetch;
+window.most = 0;
+let now = 0;
+window.fetch = async (path, options) => {
+    if (!String(path).includes("v1/nodes/") || options?.method) return asked(path, options);
+    now += 1;
+    window.most = Math.max(window.most, now);
+    window.n = (window.n ?? 0) + 1;
+    const answer = await asked(path, options);
+    await new Promise((done) => { setTimeout(done, 1500); });
+    now -= 1;
+    return answer;
+};
+"""
+"""Answers about a node come late, and it is counted how many are waited for at a time."""
+
+
+def test_what_a_button_has_changed_waits_for_the_redraw_under_way(service: Service, tab: Open) -> None:
+    one = tab(service)
+    one.page.add_init_script(COUNTED)
+    page = one.go("/nodes/gpu003")
+    page.get_by_role("button", name="Mute", exact=True).click()
+    page.get_by_label("Reason").fill("rack work")
+    page.emulate_media(color_scheme="dark")  # a redraw is under way when the button is pressed
+    page.get_by_role("dialog").get_by_role("button", name="Mute", exact=True).click()
+    expect(page.locator("#head")).to_contain_text("rack work")
+    page.get_by_role("button", name="Unmute").click()
+    page.get_by_role("dialog").get_by_role("button", name="Unmute").click()
+    expect(page.locator("#head")).not_to_contain_text("muted until")
+    assert page.evaluate("window.n") > 2
+    assert page.evaluate("window.most") == 1
+    assert one.complaints == []
+
+
 def test_names_that_are_no_names_stay_text(service: Service, tab: Open) -> None:
     names = {item["node"] for item in service.get("/v1/nodes")[1]["nodes"]}
     strange = sorted(name for name in names if not name.startswith("gpu0"))

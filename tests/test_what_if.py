@@ -18,7 +18,8 @@ from detector.core.parameters import Parameters
 from detector.errors import OddnodeError
 from detector.outcome import Diagnosis, GroupEvent, Incident
 from detector.replay import replay_case
-from detector.settings import Settings, check_parameters, load_settings
+from detector.settings import Settings, load_settings
+from detector.settings_detection import check_parameters
 from detector.what_if.compare import MAX_REASON, compare, group_alarm, suspect_alarm
 from detector.what_if.knobs import BUDGET, KNOBS, advice, changed
 from detector.what_if.model import Alarm, Kind, What

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from detector.control.problems import NotValidError
 from detector.explanation import near
-from detector.settings import Settings, check_parameters
+from detector.settings import Settings
+from detector.settings_detection import check_parameters
 
 BUDGET = "budget.false_alarms_per_month"
 DAY_S = 86_400.0

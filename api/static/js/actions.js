@@ -49,10 +49,10 @@ function ask(title, hint, fields, button, send) {
   dialog.showModal();
 }
 
-/** Buttons for one incident of a node, as far as they make sense for it. */
+/** Buttons for one incident of a node, as far as they make sense for it; `after`, a steady refresh, follows each change. */
 export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen, after }) {
-  const done = async (told) => {
-    await after();
+  const done = (told) => {
+    after();
     return told;
   };
   const button = (label, onclick) => h("button", { type: "button", "data-key": `${label} ${node}`, onclick }, label);

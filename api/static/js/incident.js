@@ -6,6 +6,8 @@ import { fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, evidence, marks, ranked } from "./parts.js";
 import { ago, clock, number, span, state } from "./words.js";
 
+const refresh = steady(show);
+
 function head(item, now) {
   document.title = `${item.node} ${item.state} · Oddnode`;
   fill("head",
@@ -19,7 +21,7 @@ function head(item, now) {
       : buttons({ node: item.node, incident: item.id, acknowledged: item.acknowledged, dismissed: item.dismissed, muted: {}, isOpen: false, after: refresh }));
 }
 
-async function refresh() {
+async function show() {
   try {
     const answer = await get(`v1/incidents/${inPath(SUBJECT)}`);
     const now = (answer.at ?? 0) + (answer.data_age_s ?? 0);
@@ -38,4 +40,4 @@ async function refresh() {
   }
 }
 
-follow(steady(refresh));
+follow(refresh);

@@ -9,6 +9,7 @@ import { ago, clock, number, span, state } from "./words.js";
 
 const FIRST = 8;
 const AT_ONCE = 3;
+const refresh = steady(show);
 let shown = FIRST;
 let plots = [];
 
@@ -91,10 +92,7 @@ async function chart(place, item, moments) {
   plots.push(draw(place, strongest, others, moments(item), label, before));
 }
 
-let drawing = 0;
-
 async function evidence(answer, now) {
-  const mine = ++drawing;
   const incident = answer.incidents.find((item) => item.state !== "cleared") ?? null;
   const moments = (item) => [
     { at: item.since, color: "pending", dash: [3, 3] },
@@ -114,12 +112,12 @@ async function evidence(answer, now) {
     h("div.charts", null, items.map((item, k) => h("figure", null,
       h("figcaption", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), item.part ? [" on ", h("b", null, name(item.part))] : null,
         h("br"), name(item.reason), h("span.quiet", null, ` · since ${clock(item.since, now)}, worth ${number(item.score, 3)}`)), places[k]))),
-    answer.evidence.length > shown ? h("button", { type: "button", "data-key": "more", onclick: () => { shown = 999; refresh().catch(() => {}); } }, `Show all ${answer.evidence.length}`) : null);
+    answer.evidence.length > shown ? h("button", { type: "button", "data-key": "more", onclick: () => { shown = 999; refresh(); } }, `Show all ${answer.evidence.length}`) : null);
   const before = plots;
   plots = [];
   const waiting = items.map((item, k) => [places[k], item]);
   const worker = async () => {
-    for (let next = waiting.shift(); next && mine === drawing; next = waiting.shift()) await chart(next[0], next[1], moments);
+    for (let next = waiting.shift(); next; next = waiting.shift()) await chart(next[0], next[1], moments);
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
   before.forEach((plot) => plot.destroy());
@@ -132,7 +130,7 @@ function past(found, now) {
     : h("p.quiet", null, "none is stored"));
 }
 
-async function refresh() {
+async function show() {
   try {
     const told = await get(`v1/explain?${new URLSearchParams({ node: SUBJECT })}`);
     const now = told.at + (told.data_age_s ?? 0);
@@ -162,11 +160,11 @@ async function refresh() {
   }
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => refresh().catch(() => {}));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
 let width = window.innerWidth;
 window.addEventListener("resize", () => {
   if (window.innerWidth === width) return;
   width = window.innerWidth;
   for (const plot of plots) plot.setSize({ width: Math.max(220, plot.root.closest(".chart").clientWidth), height: plot.height });
 });
-follow(steady(refresh));
+follow(refresh);

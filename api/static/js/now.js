@@ -9,6 +9,7 @@ import { ago, clock, number, span } from "./words.js";
 
 const SHOWN = 4;
 const heat = new Heat($("fleet"));
+const refresh = steady(show);
 let known = null;
 let ready = null;
 
@@ -104,7 +105,7 @@ function data(fleet, groups) {
         group.undetermined ? [", not judged: ", name(group.undetermined)] : null)))));
 }
 
-async function refresh() {
+async function show() {
   try {
     const [found, groups, fleet, muted] = await Promise.all([
       get("v1/suspects?limit=100"), get("v1/groups?limit=200"), get("v1/fleet"), get("v1/mutes?limit=100").catch(() => ({ at: 0, total: 0, mutes: [] })),
@@ -123,4 +124,4 @@ async function refresh() {
   }
 }
 
-follow(steady(refresh), (state) => { ready = state; strip(); });
+follow(refresh, (state) => { ready = state; strip(); });
