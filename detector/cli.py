@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from detector.app import serve as run_service
+from detector.app import version as installed_version
 from detector.calibration.chosen import choose
 from detector.cli_calibrate import calibrate_command
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption, catalog_app, database
@@ -31,6 +32,7 @@ from detector.cli_files import write_text
 from detector.cli_offenders import offenders
 from detector.cli_suspects import suspects
 from detector.cli_token import token
+from detector.cli_top import top
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 from detector.outcome import Incident
@@ -56,6 +58,7 @@ app.command()(evaluate)
 app.command()(explain)
 app.command()(offenders)
 app.command()(suspects)
+app.command()(top)
 for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, token):
     app.command()(_operators)
 
@@ -74,6 +77,24 @@ def main() -> None:
 def _complain(text: str) -> None:
     console = Console(stderr=True)
     console.print(f"oddnode: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"oddnode {installed_version()}", markup=False, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the installed version and end."
+        ),
+    ] = False,
+) -> None:
+    """Find the odd node out of a GPU training cluster."""
 
 
 @app.command()
