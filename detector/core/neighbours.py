@@ -53,7 +53,7 @@ def neighbours(index: SeriesIndex, node: str) -> tuple[Neighbours, ...]:
                 continue
             if metric_of.setdefault((rank, label), metric) == metric:
                 values.setdefault((rank, label), set()).add(value)
-    found = []
+    found: list[Neighbours] = []
     for key in sorted(metric_of):
         nodes = _nodes_by_value(index, metric_of[key], key[1])
         for value in sorted(values[key]):
