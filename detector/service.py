@@ -225,7 +225,6 @@ class Service:
             if (latest := self._board.latest) is not None and self._keeper.is_worth_the_end:
                 with self._moving:
                     self._keeper.save(latest.outcome, self._pipeline.snapshot())
-                self._keeper.has_judged = False  # so that ending twice saves once
             self._fetcher.close()
         finally:
             self._tick_lock.release()
@@ -377,7 +376,7 @@ class Service:
             groups = tuple(self._pipeline.groups()) if is_newest or judge else ()
         times.evaluate_s += time.perf_counter() - begun
         if judge:
-            self._keeper.has_judged = True
+            self._keeper.judged()
             storing = time.perf_counter()
             self._keeper.save(outcome)
             times.store_s += time.perf_counter() - storing
