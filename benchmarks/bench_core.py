@@ -22,6 +22,7 @@ def core_rows(shapes: Iterable[tuple[int, int]], ticks: int) -> list[Row]:
             Row("- processor time", shape, f"{told['cpu_s'] * 1e3:.1f} ms"),
             Row("- processor time per million series", shape, f"{told['cpu_s'] / n_series * 1e9:.0f} ms"),
             Row("first evaluation, processor time", shape, f"{told['first_cpu_s'] * 1e3:.0f} ms"),
+            Row("catalog read, processor time", shape, f"{told['catalog_cpu_s'] * 1e3:.0f} ms"),
             Row("label sets parsed and placed", shape, f"{told['index_cpu_s'] / n_series * 1e6:.1f} us each"),
         ]
     return rows

@@ -192,7 +192,7 @@ class StoreSettings(Section):
     lock_wait_s
         How long to wait at start for another evaluator to let go of the store.
     snapshot_s
-        How often the learnt state is saved.
+        How often the learnt state is saved at least.
     """
 
     path: Path = Path("oddnode.db")

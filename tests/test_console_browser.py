@@ -37,6 +37,7 @@ HOSTILE = {
 }
 """Names and when they go bad. Without dots and slashes, as what follows one is no name."""
 
+RACK = "<b>r2</b>"
 WAIT_MS = 120_000
 
 
@@ -58,6 +59,7 @@ def write_recording(folder: Path) -> Path:
             }
             for name, values in signals.items():
                 labels = {"__name__": name, "Hostname": node, "gpu": str(g), "UUID": f"GPU-{node[:40]}-{g}"}
+                labels["rack"] = RACK if node in (FAULTY, SCRIPT, "gpu001") else "r1"
                 lines.append({"metric": labels, "values": values.tolist(), "timestamps": times})
     with gzip.open(folder / "series.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -194,6 +196,16 @@ def test_a_suspect_is_seen_opened_and_plotted(service: Service, tab: Open) -> No
         "aria-label", re.compile(r"Outside of the peers' band since 2026-01-0")
     )
     expect(page.locator("#order li").first).to_contain_text("GPU")
+    near = page.locator("#near li")
+    expect(near).to_have_count(1)
+    expect(near).to_contain_text(re.compile(rf"rack\s*{re.escape(RACK)}: 2 other nodes, .*suspect"))
+    place = page.locator("[data-chart]").first
+    expect(place).not_to_contain_text("the same slot")
+    before = place.locator("canvas").screenshot()
+    page.get_by_label("the same slot of other nodes").check()
+    expect(place).to_contain_text("the same slot of 15 other nodes")
+    expect(page.locator("[data-chart] .plot")).to_have_count(min(n, 8))
+    assert place.locator("canvas").screenshot() != before
     told = service.get(f"/v1/explain?node={FAULTY}")[1]["explanation"]["summary"]
     expect(page.locator("#why")).to_contain_text(told)
     expect(page.locator("#decision")).to_contain_text("direct signals and absences")

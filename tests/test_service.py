@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from detector.core.series_view import SeriesQuery
 from detector.errors import SourceDecode, SourceError, SourceStatus, SourceTimeout
 from detector.outcome import Outcome
 from detector.service import Service
@@ -368,10 +370,24 @@ def test_a_suspect_that_sends_nothing_after_a_restart_stays_on_the_list(make: Ma
 
 def test_the_learnt_state_is_saved_now_and_then_and_at_the_end(make: Make) -> None:
     bench = make(snapshot_s=1e6)
-    bench.ticks(0, 90)
-    assert bench.store.snapshot() == b'{"calls": 11}', "by the first tick"
+    saved = []
+    for at in range(0, 300, 30):
+        bench.tick(at)
+        saved.append(bench.store.snapshot())
+    calls = [json.loads(blob or b"{}")["calls"] - 10 for blob in saved]
+    assert calls == [1, 2, 2, 4, 4, 4, 4, 8, 8, 8], "whenever twice as much was judged"
     assert bench.service.finish(5.0)
-    assert bench.store.snapshot() == b'{"calls": 14}'
+    assert bench.store.snapshot() == b'{"calls": 20}', "at the end"
+
+
+def test_the_learnt_state_is_saved_with_a_new_suspect(make: Make) -> None:
+    bench = make(plans=(FAULT,), snapshot_s=1e6)
+    named = int(FAULT.suspect)
+    bench.ticks(0, named)
+    with_it = bench.store.snapshot()
+    assert with_it == json.dumps({"calls": len(bench.pipeline.calls)}).encode()
+    bench.tick(named + 30)
+    assert bench.store.snapshot() == with_it, "once"
 
 
 def test_a_learnt_state_that_cannot_be_used_is_left_out(make: Make) -> None:
@@ -499,7 +515,7 @@ def test_an_evaluation_that_does_not_end_is_told(make: Make) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("detector.service.SERIES_WAIT_S", 0.05)
         with pytest.raises(BusyError):
-            bench.service.series("a", "b", "", 1)
+            bench.service.series(SeriesQuery("a", "b"))
     assert bench.service.finish(0.05) is False
     until.set()
     ticking.join(10)

@@ -1,4 +1,8 @@
-"""A proxy in front of a real database that, when told to, does what goes wrong in the field."""
+"""A proxy in front of a real database that, when told to, does what goes wrong in the field.
+
+What a request meets is drawn from the seed and the request alone, and an answer is put in order before it
+is changed: neither the order in which requests arrive nor that of the database's lines changes a run.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import random
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,7 +78,9 @@ class Proxy:
     def __init__(self, upstream: str, seed: int) -> None:
         parts = urlsplit(upstream)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
-        self._rng = random.Random(seed)
+        self._seed = seed
+        self._n_made = 0
+        self._asked: Counter[bytes] = Counter()
         self._trouble: Trouble | None = None
         self._met: list[str] = []
         self._lock = threading.Lock()
@@ -104,6 +111,8 @@ class Proxy:
         """Begin a trouble, or end the one there is."""
         with self._lock:
             self._trouble = trouble
+            self._n_made += 1
+            self._asked.clear()
             self._met.clear()
 
     def met(self) -> list[str]:
@@ -143,7 +152,7 @@ class Proxy:
                 length = int(value)
         body = await reader.readexactly(length)
         path = head.split(b" ", 2)[1].decode()
-        kind = self._draw()
+        kind, rng = self._draw(body)
         if kind == "silence":
             await reader.read()  # until the client hangs up
             return False
@@ -151,28 +160,31 @@ class Proxy:
             _reset(writer)
             return False
         if kind in ("status", "too_many_requests", "page"):
-            return await self._refuse(kind, writer)
+            return await self._refuse(kind, rng, writer)
         answer = await self._ask(head, body)
         key = (path.partition("?")[0], _what_is_asked(body))
         earlier = self._earlier.setdefault(key, answer)
-        return await self._troubled(kind, earlier if kind == "stale" else answer, writer)
+        return await self._troubled(kind, rng, earlier if kind == "stale" else answer, writer)
 
-    def _draw(self) -> str:
+    def _draw(self, question: bytes) -> tuple[str, random.Random]:
+        """Return what a request meets, and where more is drawn from."""
         with self._lock:
-            trouble = self._trouble
-            if trouble is None or self._rng.random() >= trouble.share:
-                return ""
+            self._asked[question] += 1
+            drawn_from = f"{self._seed} {self._n_made} {self._asked[question]} {question!r}"
+            rng, trouble = random.Random(drawn_from), self._trouble
+            if trouble is None or rng.random() >= trouble.share:
+                return "", rng
             self._met.append(trouble.kind)
-            return trouble.kind
+            return trouble.kind, rng
 
-    async def _refuse(self, kind: str, writer: asyncio.StreamWriter) -> bool:
+    async def _refuse(self, kind: str, rng: random.Random, writer: asyncio.StreamWriter) -> bool:
         if kind == "page":
             await _send(writer, _Answer(200, "text/html", PAGE))
         elif kind == "too_many_requests":
             # more than any tick can wait
             await _send(writer, _Answer(429, "text/plain", b"try later"), "Retry-After: 1000\r\n")
         else:
-            status = self._rng.choice((500, 502, 503, 504))
+            status = rng.choice((500, 502, 503, 504))
             await _send(writer, _Answer(status, "text/plain", b"storage is not reachable"))
         return True
 
@@ -191,8 +203,10 @@ class Proxy:
         found = {n.strip().lower(): v.strip() for n, _, v in (line.partition(b":") for line in lines[1:])}
         return _Answer(int(lines[0].split()[1]), found.get(b"content-type", b"").decode(), answer_body)
 
-    async def _troubled(self, kind: str, answer: _Answer, writer: asyncio.StreamWriter) -> bool:
-        body, rng = answer.body, self._rng
+    async def _troubled(
+        self, kind: str, rng: random.Random, answer: _Answer, writer: asyncio.StreamWriter
+    ) -> bool:
+        body = _in_order(answer.body)
         if kind == "late":
             await asyncio.sleep(rng.uniform(0.0, LATE_S))
         elif kind == "drip":
@@ -210,12 +224,11 @@ class Proxy:
             if kind == "reset_inside":
                 _reset(writer)
             return False
-        changed = self._changed(kind, body)
+        changed = self._changed(kind, body, rng)
         await _send(writer, _Answer(answer.status, answer.content_type, changed))
         return True
 
-    def _changed(self, kind: str, body: bytes) -> bytes:
-        rng = self._rng
+    def _changed(self, kind: str, body: bytes, rng: random.Random) -> bytes:
         change: Callable[[random.Random, bytes], bytes] | None = {
             "cut_inside_a_line": _cut_inside_a_line,
             "corrupt": _corrupt,
@@ -230,6 +243,16 @@ def _what_is_asked(form: bytes) -> str:
     """Return the question without its times."""
     fields = parse_qsl(form.decode("utf-8", "replace"))
     return repr([(k, v.partition("}[")[0]) for k, v in fields if k not in ("start", "end", "time")])
+
+
+def _in_order(body: bytes) -> bytes:
+    """Return an answer with its series in an order of their own; databases give them in any."""
+    if body.startswith(b'{"status"'):
+        answer = json.loads(body)
+        rows = answer.get("data", {}).get("result", [])
+        rows.sort(key=lambda row: json.dumps(row["metric"], sort_keys=True))
+        return json.dumps(answer, separators=(",", ":")).encode()
+    return b"".join(sorted(body.splitlines(keepends=True)))
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
