@@ -16,7 +16,9 @@ from api.errors import INTERNAL
 from api.parameters import answer, ok
 from api.routes import create_router
 from detector.control.desk import Desk
+from detector.export import Exporter
 from detector.service_view import ServiceView
+from detector.what_if.trials import Trials
 
 DESCRIPTION = (
     "Finds the odd node out: machines of a GPU training cluster that deviate from their peers, with the "
@@ -31,6 +33,7 @@ LINKS = {
     "mutes": "/v1/mutes",
     "feedback": "/v1/feedback",
     "audit": "/v1/audit",
+    "what_if": "/v1/what-if",
     "ready": "/readyz",
     "metrics": "/metrics",
     "openapi": "/openapi.json",
@@ -38,7 +41,13 @@ LINKS = {
 
 
 def create_app(
-    view: ServiceView, version: str = "0", *, desk: Desk | None = None, entrance: Entrance | None = None
+    view: ServiceView,
+    version: str = "0",
+    *,
+    desk: Desk | None = None,
+    entrance: Entrance | None = None,
+    trials: Trials | None = None,
+    exporter: Exporter | None = None,
 ) -> FastAPI:
     """Return the REST interface of a running service.
 
@@ -52,6 +61,10 @@ def create_app(
         Takes operators' requests; None for an interface that only reads.
     entrance
         What is asked of clients; None asks for no token and takes the service for local.
+    trials
+        Tries other settings; None where that is not done.
+    exporter
+        Makes recorded cases of incidents; None for an interface that does not.
     """
     app = FastAPI(
         title="Oddnode",
@@ -61,7 +74,7 @@ def create_app(
         redoc_url=None,
     )
     errors.install(app)
-    app.include_router(create_router(view, desk))
+    app.include_router(create_router(view, desk, trials, exporter))
     pages = Pages(version)
     _add_root(app, pages)
     _add_probes(app, view)

@@ -168,7 +168,28 @@ SERIES: Example = {
             "median": [61.0, 61.0],
             "low": [57.0, 57.0],
             "high": [65.0, 65.0],
+            "lower_quartile": [60.2, 60.3],
+            "upper_quartile": [61.8, 61.9],
+            "above": [68.5, 68.5],
+            "below": [None, None],
+            "usual": [61.4, 61.4],
+            "habit": 0.3,
             "n_peers": 479,
+            "scope": "all",
+            "has_slots": True,
+            "peers": [{"node": "gpu011", "part": "gpu 5", "value": [60.0, 61.0]}],
+        }
+    ],
+}
+NEIGHBOURS: Example = {
+    **_TIMED,
+    "node": "gpu068",
+    "shared": [
+        {
+            "label": "export",
+            "value": "/data",
+            "n_nodes": 3,
+            "nodes": [{"node": "gpu011", "status": "pending"}, {"node": "gpu002", "status": "clear"}],
         }
     ],
 }

@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from detector.core.views import SeriesView
+from detector.core.series_view import SeriesView
 from detector.outcome import DataQuality, Diagnosis, Evidence, GroupEvent, Incident, Transition, Verdict
 from detector.service_view import Latest, ServiceView
 
@@ -119,9 +121,25 @@ def series(item: SeriesView) -> Plain:
         "part": item.part,
         "labels": dict(item.labels),
         "times": item.times.tolist(),
-        "value": [finite(x) for x in item.value.tolist()],
-        "median": [finite(x) for x in item.median.tolist()],
-        "low": [finite(x) for x in item.low.tolist()],
-        "high": [finite(x) for x in item.high.tolist()],
+        "value": _numbers(item.value),
+        "median": _numbers(item.median),
+        "low": _numbers(item.low),
+        "high": _numbers(item.high),
+        "lower_quartile": _numbers(item.lower_quartile),
+        "upper_quartile": _numbers(item.upper_quartile),
+        "above": _numbers(item.above),
+        "below": _numbers(item.below),
+        "usual": _numbers(item.usual),
+        "habit": finite(item.habit),
         "n_peers": item.n_peers,
+        "scope": item.scope.value,
+        "has_slots": item.has_slots,
+        "peers": [
+            {"node": line.node, "part": line.part, "value": _numbers(line.value)} for line in item.lines
+        ],
     }
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """Return numbers with as many digits as a plot shows."""
+    return [float(f"{x:.7g}") if math.isfinite(x) else None for x in values.tolist()]

@@ -12,20 +12,30 @@ from api.control import add_control
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
 from api.events import add_events
 from api.explain import add_explain
+from api.export import add_export
 from api.fleet import add_fleet
 from api.marks import Marks
 from api.offenders import add_offenders
 from api.parameters import MAX_LIMIT, Limit, Offset, Time, ok
+from api.series import add_series
+from api.what_if import add_what_if
 from detector.control.desk import Desk
+from detector.export import Exporter
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
+from detector.what_if.trials import Trials
 
 SHOWN_WITH_NODE = 50
 
 NodeQuery = Annotated[str | None, Query(min_length=1, max_length=253, description="Node name.")]
 
 
-def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
+def create_router(
+    view: ServiceView,
+    desk: Desk | None = None,
+    trials: Trials | None = None,
+    exporter: Exporter | None = None,
+) -> APIRouter:
     """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
     marks = Marks(desk)
@@ -33,12 +43,14 @@ def create_router(view: ServiceView, desk: Desk | None = None) -> APIRouter:
     _add_incidents(router, view, marks)
     _add_nodes(router, view, marks)
     _add_groups(router, view)
-    _add_series(router, view)
+    add_series(router, view, _evaluated)
     add_fleet(router, view, _evaluated, marks.is_muted)
     add_events(router, view, lambda: None if desk is None else desk.holds())
     add_explain(router, view)
     add_offenders(router, view, marks.is_dismissed)
     add_control(router, desk)
+    add_what_if(router, view, trials)
+    add_export(router, desk, exporter)
     return router
 
 
@@ -219,28 +231,3 @@ def _add_groups(router: APIRouter, view: ServiceView) -> None:
             ],
             "data_quality": [present.plain(f) for f in latest.outcome.data_quality if not f.node],
         }
-
-
-def _add_series(router: APIRouter, view: ServiceView) -> None:
-    @router.get(
-        "/series",
-        response_model=schemas.SeriesOut,
-        tags=["verdicts"],
-        summary="A node's signal against its peers",
-        responses={
-            **ok(examples.SERIES, "One entry per signal."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
-        },
-    )  # fmt: skip
-    def series(
-        node: Annotated[str, Query(min_length=1, max_length=253, description="Node name.")],
-        metric: Annotated[str, Query(min_length=1, max_length=200, description="Metric of the catalog.")],
-        part: Annotated[str, Query(max_length=200, description="Part of the node, empty for all.")] = "",
-        limit: Annotated[int, Query(ge=1, le=100, description="How many signals at most.")] = 20,
-    ) -> dict[str, Any]:
-        """Return values over the kept window beside the peers' median and ordinary band."""
-        latest = _evaluated(view)
-        found = view.series(node, metric, part, limit)
-        if not found:
-            where = f"node {node!r}" + (f", part {part!r}," if part else "")
-            raise HTTPException(404, f"{where} has no metric {metric!r} that is compared")
-        return {**present.timed(view, latest), "series": [present.series(item) for item in found]}

@@ -242,6 +242,14 @@ class GroupsOut(Timed):
     data_quality: list[DataQualityOut] = Field(description="Findings about the monitoring as a whole.")
 
 
+class PeerLineOut(Answer):
+    """One of the peers."""
+
+    node: str
+    part: str
+    value: list[float | None]
+
+
 class SeriesViewOut(Answer):
     """One signal of a node's part against its peers, over the kept window."""
 
@@ -254,13 +262,47 @@ class SeriesViewOut(Answer):
     median: list[float | None]
     low: list[float | None]
     high: list[float | None]
+    lower_quartile: list[float | None] = Field(description="Half of the peers lie between the quartiles.")
+    upper_quartile: list[float | None]
+    above: list[float | None] = Field(
+        description="Above it the signal by itself passes its threshold; null where it has no vote."
+    )
+    below: list[float | None] = Field(description="Below it the signal by itself passes its threshold.")
+    usual: list[float | None] = Field(description="Where the member would be by its habit.")
+    habit: float | None = Field(description="Habitual offset in robust deviations; null while it is learnt.")
     n_peers: int
+    scope: Literal["all", "slot"] = Field(description="Whom it is shown with.")
+    has_slots: bool = Field(description="Whether the same slot of other nodes can be asked for.")
+    peers: list[PeerLineOut] = Field(description="Some of the peers, spread over their range.")
 
 
 class SeriesOut(Timed):
     """Signals of one metric of one node."""
 
     series: list[SeriesViewOut]
+
+
+class NeighbourOut(Answer):
+    """A node that shares the label."""
+
+    node: str
+    status: Status | None = Field(description="Null without a verdict.")
+
+
+class NeighboursOfLabelOut(Answer):
+    """Nodes that hang on the same thing."""
+
+    label: str
+    value: str
+    n_nodes: int = Field(description="With the node itself.")
+    nodes: list[NeighbourOut] = Field(description="The others: those that are not clear first; at most 50.")
+
+
+class NeighboursOut(Timed):
+    """What a node shares with others, as far as labels tell."""
+
+    node: str
+    shared: list[NeighboursOfLabelOut] = Field(description="Exports and switches first.")
 
 
 class HealthOut(Answer):

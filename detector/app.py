@@ -19,6 +19,7 @@ from detector.app_running import Running
 from detector.app_signals import Signals
 from detector.control.desk import Desk
 from detector.errors import StoreError
+from detector.export import Exporter
 from detector.file_content import contents
 from detector.outcome import Outcome
 from detector.reload import Origin, Reloader
@@ -33,6 +34,7 @@ from detector.store_contract import Keeping, Shared
 from detector.store_control import ControlStore
 from detector.telemetry import Telemetry
 from detector.tokens import Tokens
+from detector.what_if.trials import Trials
 
 log = logging.getLogger("oddnode.detector.app")
 
@@ -108,7 +110,9 @@ def serve(settings: Settings, hooks: ServeHooks | None = None, origin: Origin | 
         try:
             telemetry = Telemetry(version())
             desk = Desk(ControlStore(store), parts.clock.now)
-            running = Running(settings, files, parts, judging, store, telemetry, desk, door, tokens)
+            running = Running(
+                settings, files, parts, judging, store, telemetry, desk, door, tokens, version()
+            )
             running.watch = hooks.published
             reloader = None
             if origin is not None:
@@ -162,10 +166,16 @@ def _open_store(
 
 
 def _server(
-    view: ServiceView, desk: Desk, entrance: Entrance, door: Door, answers: Callable[[], None]
+    view: ServiceView,
+    desk: Desk,
+    entrance: Entrance,
+    door: Door,
+    answers: Callable[[], None],
+    trials: Trials | None = None,
+    exporter: Exporter | None = None,
 ) -> Server:
     config = uvicorn.Config(
-        create_app(view, version(), desk=desk, entrance=entrance),
+        create_app(view, version(), desk=desk, entrance=entrance, trials=trials, exporter=exporter),
         log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
     )  # fmt: skip
@@ -192,11 +202,12 @@ def _run(
         if hooks.started is not None:
             hooks.started(url)
 
-    server = _server(running.service, desk, running.entrance, door, answers)
+    server = _server(running.service, desk, running.entrance, door, answers, running.trials, running.exporter)
 
     def end() -> None:
         server.should_exit = True
         running.service.stop()
+        running.exporter.stop()
 
     signals.on_first = end
 
@@ -218,6 +229,7 @@ def _run(
     if reloader is not None:
         reloader.stop()
     is_over = loop.stop(STOP_S)
+    running.trials.close()
     running.delivery.finish()
     if not is_over:
         log.error("ending tick_still_runs=true waited_s=%g", STOP_S)

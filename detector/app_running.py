@@ -17,6 +17,7 @@ from detector.coverage import coverage
 from detector.delivery.delivery import Delivery
 from detector.errors import StoreError
 from detector.explain import explain
+from detector.export import Exporter, Known
 from detector.outcome import Outcome
 from detector.pipeline import Pipeline
 from detector.reload import Change
@@ -31,8 +32,12 @@ from detector.settings_change import JUDGING, applicable, differences
 from detector.store_contract import Keeping, Shared
 from detector.telemetry import Telemetry
 from detector.tokens import Tokens
+from detector.what_if.trials import Trials
 
 log = logging.getLogger("oddnode.detector.app")
+
+PAST_S = 8 * 86400.0
+"""A try reaches back a week and what is read before it: mutes that were over then are of no interest."""
 
 
 class Running:
@@ -56,6 +61,8 @@ class Running:
         Takes operators' requests.
     door, tokens
         Where requests come in, and who may.
+    version
+        Of this program.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class Running:
         desk: Desk,
         door: Door,
         tokens: Tokens,
+        version: str,
     ) -> None:
         self._settings = settings
         self._files = files
@@ -110,6 +118,10 @@ class Running:
         )
         desk.attach(Operated(self.service, judging.pipeline.catalog.by_name))
         self.entrance = Entrance(self._policy(settings))
+        self.trials = Trials(lambda: self._settings, lambda: desk.ledger.mutes(parts.clock.now() - PAST_S))
+        self.exporter = Exporter(
+            parts.open_another, partial(self._known, version), store, desk.ledger, parts.clock.now
+        )
 
     @property
     def settings(self) -> Settings:
@@ -188,6 +200,12 @@ class Running:
                 show_others(self._store, latest)
         if self.watch is not None:
             self.watch(outcome)
+
+    def _known(self, version: str) -> Known:
+        latest, pipeline = self.service.latest(), self._pipeline
+        nodes = () if latest is None else tuple(verdict.node for verdict in latest.outcome.verdicts)
+        step_s = float(self._parts.schedule.step_s)
+        return Known(pipeline.names(), nodes, step_s, version, pipeline.catalog.sha256)
 
     def _make_delivery(self, settings: Settings) -> Delivery:
         return Delivery(

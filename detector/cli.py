@@ -27,12 +27,14 @@ from detector.cli_control import ack, dismiss, mute, mutes, repaired, unmute
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
 from detector.cli_explain import explain
+from detector.cli_export import export
 from detector.cli_feedback import feedback
 from detector.cli_files import write_text
 from detector.cli_offenders import offenders
 from detector.cli_suspects import suspects
 from detector.cli_token import token
 from detector.cli_top import top
+from detector.cli_what_if import what_if
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 from detector.outcome import Incident
@@ -59,7 +61,8 @@ app.command()(explain)
 app.command()(offenders)
 app.command()(suspects)
 app.command()(top)
-for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, token):
+app.command("what-if")(what_if)
+for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, export, token):
     app.command()(_operators)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3

@@ -30,16 +30,18 @@ from detector.core.judgeable import judgeable
 from detector.core.memory import Memory
 from detector.core.muted import muted_cells
 from detector.core.naming import NamingNotes
+from detector.core.neighbours import Neighbours, neighbours
 from detector.core.over_time import scores_over_time
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
+from detector.core.series_view import SeriesQuery, SeriesView, Yardstick, series_views
 from detector.core.shift import Shift
 from detector.core.shift_layer import ShiftLayer, together
 from detector.core.simultaneous import one_by_one
 from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
-from detector.core.views import GroupSummary, SeriesView, group_summaries, series_views
-from detector.core.window import Window
+from detector.core.views import GroupSummary, group_summaries
+from detector.core.window import Frame, Window
 from detector.outcome import DataQuality, Incident, Outcome
 from detector.source.base import Batch
 from grouping.catalog import Catalog
@@ -235,9 +237,15 @@ class Pipeline:
             return []
         return group_summaries(self.layout, tuple(self.pools.names), self.parameters.min_peers)
 
-    def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
-        """Signals of one metric of one node against their peers; empty when unknown."""
-        return series_views(self.interner, self.window.frames(), node, metric, part, limit)
+    def series_view(self, query: SeriesQuery, frames: Sequence[Frame] | None = None) -> list[SeriesView]:
+        """Signals of a node against their peers, in the kept window or in frames that the caller has kept."""
+        threshold = self.cell_thresholds.of_cells(self.interner.signals, self.interner.cell_signal)
+        yardstick = Yardstick(self.memory.habit, self.memory.weights, threshold)
+        return series_views(self.interner, frames or self.window.frames(), yardstick, query)
+
+    def neighbours(self, node: str) -> tuple[Neighbours, ...]:
+        """Return what a node shares with others, as far as labels tell."""
+        return neighbours(self.interner, node)
 
     def snapshot(self) -> bytes:
         """Return what must survive a restart beyond the incidents: habits, pools, expected series."""

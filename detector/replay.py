@@ -135,13 +135,18 @@ def pipeline_for(
     catalog, notes = catalog_for_recording(catalog, source)
     learnt = thresholds if catalog is given else None
     if use_pool:
-        declared = [DeclaredPool("pool", tuple(recording.pool))]
-        if recording.spares:
-            declared.append(DeclaredPool("spares", tuple(recording.spares)))
-        pools = PoolRules(declared=tuple(declared))
+        pools = recorded_pools(recording)
     step = replace(parameters or Parameters(), step_s=float(recording.step_s))
     pipeline = Pipeline(catalog, step, identity=identity, placement=placement, pools=pools, thresholds=learnt)
     return pipeline, notes
+
+
+def recorded_pools(recording: Recording) -> PoolRules:
+    """Return the pool and the spares that a recording names, in place of finding them."""
+    declared = [DeclaredPool("pool", tuple(recording.pool))]
+    if recording.spares:
+        declared.append(DeclaredPool("spares", tuple(recording.spares)))
+    return PoolRules(declared=tuple(declared))
 
 
 def replay_case(

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from detector.control.ledger import Keep
-from detector.core.views import SeriesView
+from detector.core.neighbours import Neighbours
+from detector.core.series_view import SeriesQuery, SeriesView
 from detector.errors import SourceError
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
@@ -133,10 +134,10 @@ class Service:
         began = self._tick_began
         return 0.0 if began is None else time.monotonic() - began
 
-    def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
+    def series(self, query: SeriesQuery) -> Sequence[SeriesView]:
         """Return signals of a node; waits a moment for an evaluation under way."""
         with self._between_evaluations():
-            return self._pipeline.series_view(node, metric, part, limit)
+            return self._pipeline.series_view(query)
 
     def explain(self, node: str, n_signals: int) -> Explanation | None:
         """Tell why a node is or is not named now; waits a moment for an evaluation under way."""
@@ -147,6 +148,11 @@ class Service:
         """Tell what the newest evaluation had to judge by; waits a moment for an evaluation under way."""
         with self._between_evaluations():
             return self._hooks.coverage()
+
+    def neighbours(self, node: str) -> Sequence[Neighbours]:
+        """Return what a node shares with others; waits a moment for an evaluation under way."""
+        with self._between_evaluations():
+            return self._pipeline.neighbours(node)
 
     def is_ending(self) -> bool:
         """Tell whether `stop` was called."""

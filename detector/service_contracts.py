@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from detector.control.view import Muted, NothingMuted
-from detector.core.views import GroupSummary, SeriesView
+from detector.core.neighbours import Neighbours
+from detector.core.series_view import SeriesQuery, SeriesView
+from detector.core.views import GroupSummary
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.service_fetch import Fetcher
@@ -34,8 +36,11 @@ class PipelineLike(Protocol):
     def groups(self) -> list[GroupSummary]:
         """Return peer groups as of the newest evaluation."""
 
-    def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
+    def series_view(self, query: SeriesQuery) -> list[SeriesView]:
         """Return signals of a node against their peers."""
+
+    def neighbours(self, node: str) -> Sequence[Neighbours]:
+        """Return what a node shares with others."""
 
     def forget(self, node: str, at: float) -> None:
         """Begin anew for a node that was repaired at `at`, epoch seconds."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from detector.service_fetch import Fetcher
+from detector.source.prometheus_api import LabelledValue
 from grouping.identity import NodeIdentity
 from grouping.pools import PoolRules
 
@@ -18,6 +18,13 @@ class TakesPools(Protocol):
 
     declared: Mapping[str, str] | None
     identity: NodeIdentity
+
+
+class Asked(Protocol):
+    """Whoever answers a query."""
+
+    def query(self, promql: str, at: float) -> Sequence[LabelledValue]:
+        """Return the instant vector of a PromQL expression at `at` (epoch seconds)."""
 
 
 class PoolQuery:
@@ -39,7 +46,7 @@ class PoolQuery:
         self._every_s = every_s
         self._asked_at = float("-inf")
 
-    def __call__(self, fetcher: Fetcher, at: float) -> None:
+    def __call__(self, database: Asked, at: float) -> None:
         """Ask when it is due; an empty answer leaves the pools as they are.
 
         Raises
@@ -50,7 +57,7 @@ class PoolQuery:
         query, label = self._rules.query, self._rules.label
         if query is None or label is None or at - self._asked_at < self._every_s:
             return
-        answer = fetcher.query(query, at)
+        answer = database.query(query, at)
         self._asked_at = at
         pools: dict[str, str] = {}
         for labels, _ in answer:

@@ -9,7 +9,8 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from detector.control.ledger import Keep
-from detector.core.views import SeriesView
+from detector.core.neighbours import Neighbours
+from detector.core.series_view import SeriesQuery, SeriesView
 from detector.errors import StoreError
 from detector.explanation import Explanation
 from detector.outcome import Evidence, Incident
@@ -110,7 +111,7 @@ class StandbyView:
             reasons.append("the database has no series of any metric in the catalog")
         return Readiness(tuple(reasons), ("standing by: another replica leads, this one only reads",))
 
-    def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
+    def series(self, query: SeriesQuery) -> Sequence[SeriesView]:
         """Refuse: the samples are with the replica that leads."""
         raise BusyError(STANDING_BY)
 
@@ -120,6 +121,10 @@ class StandbyView:
 
     def coverage(self) -> Coverage | None:
         """Refuse: what there is to judge by is with the replica that leads."""
+        raise BusyError(STANDING_BY)
+
+    def neighbours(self, node: str) -> Sequence[Neighbours]:
+        """Refuse: the labels are with the replica that leads."""
         raise BusyError(STANDING_BY)
 
     def is_ending(self) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from detector.core.views import GroupSummary, SeriesView
+from detector.core.neighbours import Neighbours
+from detector.core.series_view import SeriesQuery, SeriesView
+from detector.core.views import GroupSummary
 from detector.errors import OddnodeError
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
@@ -114,7 +116,7 @@ class ServiceView(Protocol):
     def readiness(self) -> Readiness:
         """Tell whether verdicts are fresh and stored. Never waits."""
 
-    def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
+    def series(self, query: SeriesQuery) -> Sequence[SeriesView]:
         """Return signals of a node against their peers; empty when unknown.
 
         Raises
@@ -134,6 +136,15 @@ class ServiceView(Protocol):
 
     def coverage(self) -> Coverage | None:
         """Tell what the newest evaluation had to judge by, None before the first.
+
+        Raises
+        ------
+        BusyError
+            When an evaluation holds the data for too long.
+        """
+
+    def neighbours(self, node: str) -> Sequence[Neighbours]:
+        """Return what a node shares with others, as far as labels tell.
 
         Raises
         ------

@@ -28,9 +28,11 @@ from detector.core.parameters import Parameters
 from detector.errors import SettingsError
 from detector.settings_auth import AuthSettings
 from detector.settings_delivery import DeliverySettings
+from detector.settings_detection import check_parameters
 from detector.settings_file import SettingsFile, explain, read_settings_file, stray_variables
 from detector.settings_reload import ReloadSettings
 from detector.settings_section import Section
+from detector.settings_what_if import WhatIfSettings
 from detector.source.credentials import without_userinfo
 from detector.source.options import MIB, SourceOptions
 from grouping.identity import IdentityRules
@@ -287,6 +289,7 @@ class Settings(BaseSettings):
     delivery: Annotated[DeliverySettings, BeforeValidator(_json_in_text)] = Field(
         default_factory=DeliverySettings
     )
+    what_if: WhatIfSettings = Field(default_factory=WhatIfSettings)
 
     @classmethod
     def settings_customise_sources(
@@ -311,7 +314,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        _check_parameters(self.detection)
+        check_parameters(self.detection)
         PoolTracker(self.pools)  # tells wrong patterns
         if self.pools.query is not None and self.pools.label is None:
             raise ValueError("pools.query needs pools.label: the label of its answer that names the pool")
@@ -336,30 +339,6 @@ class Settings(BaseSettings):
         if self.source.url is not None:
             shown["source"]["url"] = without_userinfo(self.source.url)
         return shown
-
-
-_AT_LEAST = {
-    "continuity_s": 0.0,
-    "continuity_samples": 1,
-    "clear_after_s": 0.0,
-    "stale_after_steps": 1.0,
-    "absence_after_s": 0.0,
-    "min_peers": 3,
-    "group_event_min_nodes": 1,
-    "direct_hold_s": 0.0,
-}
-_MORE_THAN = {"z_threshold": 0.0, "group_event_share": 0.0, "habit_s": 0.0}
-
-
-def _check_parameters(parameters: Parameters) -> None:
-    for name, least in _AT_LEAST.items():
-        if not least <= getattr(parameters, name) < float("inf"):
-            raise ValueError(f"detection.{name} must be at least {least:g}")
-    for name, bound in _MORE_THAN.items():
-        if not bound < getattr(parameters, name) < float("inf"):
-            raise ValueError(f"detection.{name} must be more than {bound:g}")
-    if parameters.group_event_share > 1:
-        raise ValueError("detection.group_event_share must be at most 1")
 
 
 def settings_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:

@@ -22,6 +22,7 @@ AT_ONCE = frozenset(
         "auth",
         "log",
         "delivery",
+        "what_if",
     }
 )
 """Sections that are taken over while the service runs; all others need a restart."""

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from detector.core.views import GroupSummary, SeriesView
+from detector.core.neighbours import Neighbours
+from detector.core.series_view import SeriesQuery, SeriesView
+from detector.core.views import GroupSummary
 from detector.outcome import Evidence, Incident, Outcome, Status, Transition, Verdict
 from detector.source.base import Batch, Interner
 
@@ -174,8 +176,11 @@ class ScriptedPipeline:
     def groups(self) -> list[GroupSummary]:
         return [GroupSummary("p", "node", 4, 4, 1, "")]
 
-    def series_view(self, node: str, metric: str, part: str = "", limit: int = 20) -> list[SeriesView]:
+    def series_view(self, query: SeriesQuery) -> list[SeriesView]:
         return []
+
+    def neighbours(self, node: str) -> tuple[Neighbours, ...]:
+        return ()
 
     def forget(self, node: str, at: float) -> None:
         self.forgotten.append((node, at))

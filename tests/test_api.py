@@ -15,7 +15,9 @@ from api import examples, schemas
 from api.app import create_app
 from api.examples_explain import EXPLAIN
 from api.explain import ExplainOut
-from detector.core.views import GroupSummary, SeriesView
+from detector.core.neighbours import Neighbours
+from detector.core.series_view import PeerLine, Scope, SeriesQuery, SeriesView
+from detector.core.views import GroupSummary
 from detector.errors import StoreError
 from detector.explanation import Explanation
 from detector.outcome import DataQuality, GroupEvent, Outcome, Status, Verdict
@@ -36,6 +38,7 @@ class FakeView:
     is_busy: bool = False
     explained: dict[str, Explanation] = field(default_factory=dict)
     covered: Coverage | None = None
+    asked: SeriesQuery | None = None
     ends: bool = False
 
     def latest(self) -> Latest | None:
@@ -47,10 +50,11 @@ class FakeView:
     def readiness(self) -> Readiness:
         return Readiness(self.reasons)
 
-    def series(self, node: str, metric: str, part: str, limit: int) -> Sequence[SeriesView]:
+    def series(self, query: SeriesQuery) -> Sequence[SeriesView]:
         if self.is_busy:
             raise BusyError("an evaluation is under way: ask again in a moment")
-        return [v for v in self.views if v.node == node and v.metric == metric][:limit]
+        self.asked = query
+        return [v for v in self.views if (v.node, v.metric) == (query.node, query.metric)][: query.limit]
 
     def explain(self, node: str, n_signals: int) -> Explanation | None:
         if self.is_busy:
@@ -59,6 +63,9 @@ class FakeView:
 
     def coverage(self) -> Coverage | None:
         return self.covered
+
+    def neighbours(self, node: str) -> Sequence[Neighbours]:
+        return (Neighbours("rack", "r1", ("gpu002", "gpu003", node, "quiet")),)
 
     def is_ending(self) -> bool:
         return self.ends
@@ -113,7 +120,10 @@ def view(tmp_path: Path) -> Iterator[FakeView]:
     view = SeriesView(
         "temp", "gpu068", "gpu 3", {"gpu": "3"},
         np.array([1.0, 2.0]), np.array([80.0, np.nan]), np.array([60.0, 60.0]),
-        np.array([-np.inf, 55.0]), np.array([65.0, 65.0]), 59,
+        np.array([-np.inf, 55.0]), np.array([65.0, 65.0]),
+        np.array([59.0, np.nan]), np.array([61.0, 61.0]),
+        np.array([68.123456789, 68.0]), np.array([np.nan, np.nan]), np.array([60.5, 60.5]), 0.25,
+        59, Scope.SLOT, True, (PeerLine("gpu001", "gpu 3", np.array([60.0, np.nan])),),
     )  # fmt: skip
     yield FakeView(store, latest(), views=[view])
     store.close()
@@ -221,6 +231,32 @@ def test_series(client: TestClient) -> None:
     body = get(client, "/v1/series?node=gpu068&metric=temp")
     assert body["series"][0]["value"] == [80.0, None]
     assert body["series"][0]["low"] == [None, 55.0]
+    assert body["series"][0]["lower_quartile"] == [59.0, None]
+    assert body["series"][0]["above"] == [68.12346, 68.0]
+    assert (body["series"][0]["scope"], body["series"][0]["has_slots"]) == ("slot", True)
+    assert body["series"][0]["peers"] == [{"node": "gpu001", "part": "gpu 3", "value": [60.0, None]}]
+
+
+def test_neighbours_come_with_their_state(client: TestClient) -> None:
+    (shared,) = get(client, "/v1/neighbours?node=gpu068")["shared"]
+    assert (shared["label"], shared["value"], shared["n_nodes"]) == ("rack", "r1", 4)
+    assert shared["nodes"] == [
+        {"node": "gpu002", "status": "pending"},
+        {"node": "gpu003", "status": "undetermined"},
+        {"node": "quiet", "status": None},
+    ]
+    assert "is not known" in get(client, "/v1/neighbours?node=nobody", 404)["error"]["message"]
+
+
+def test_series_are_asked_for_by_part_label_and_scope(client: TestClient, view: FakeView) -> None:
+    get(
+        client,
+        "/v1/series?node=gpu068&metric=temp&part=gpu%203&label=a%3Db%3Dc&label=d%3D&scope=slot&peers=9",
+    )
+    labels = (("a", "b=c"), ("d", ""))
+    assert view.asked == SeriesQuery("gpu068", "temp", "gpu 3", labels, Scope.SLOT, 9)
+    told = get(client, "/v1/series?node=gpu068&metric=none&label=a%3Db", 404)["error"]["message"]
+    assert "with these labels" in told
 
 
 @pytest.mark.parametrize(
@@ -230,6 +266,8 @@ def test_series(client: TestClient) -> None:
         ("/v1/incidents/none@1", 404, "incident 'none@1' is not known"),
         ("/v1/series?node=gpu068&metric=none", 404, "has no metric 'none'"),
         ("/v1/series?node=gpu068", 422, "metric: field required"),
+        ("/v1/series?node=a&metric=b&label=c", 422, "label"),
+        ("/v1/series?node=a&metric=b&scope=odd", 422, "scope"),
         ("/v1/suspects?limit=0", 422, "limit: input should be greater than or equal to 1"),
         ("/v1/suspects?limit=1001", 422, "limit: input should be less than or equal to 1000"),
         ("/v1/incidents?offset=-1", 422, "offset"),
@@ -302,9 +340,11 @@ def test_openapi_is_complete(client: TestClient) -> None:
     assert {path for path, _ in operations} == {
         "/", "/healthz", "/readyz", "/metrics", "/v1/suspects", "/v1/incidents",
         "/v1/incidents/{incident_id}", "/v1/nodes", "/v1/nodes/{node}", "/v1/groups", "/v1/series",
+        "/v1/neighbours",
         "/v1/explain", "/v1/events", "/v1/fleet", "/v1/offenders", "/v1/incidents/{incident_id}/acknowledge",
         "/v1/incidents/{incident_id}/dismiss", "/v1/nodes/{node}/repaired", "/v1/mutes",
-        "/v1/mutes/{mute_id}", "/v1/audit", "/v1/feedback",
+        "/v1/mutes/{mute_id}", "/v1/audit", "/v1/feedback", "/v1/what-if",
+        "/v1/incidents/{incident_id}/export",
     }  # fmt: skip
     for path, operation in operations:
         assert operation["summary"], path
@@ -315,13 +355,17 @@ def test_openapi_is_complete(client: TestClient) -> None:
             assert content.get("example"), f"{path} {status} has no example"
         assert "500" in operation["responses"], path
         if path.startswith("/v1"):
-            assert {"201" if "201" in operation["responses"] else "200", "401", "422", "429", "503"} <= set(
-                operation["responses"]
-            ), path
+            assert {
+                *({"201", "202"} & set(operation["responses"]) or {"200"}),
+                "401",
+                "422",
+                "429",
+                "503",
+            } <= set(operation["responses"]), path
             assert operation["responses"]["422"]["content"]["application/json"]["schema"] == {
                 "$ref": "#/components/schemas/ErrorOut"
             }
-        if "{" in path or path in ("/v1/series", "/v1/explain"):
+        if "{" in path or path in ("/v1/series", "/v1/explain", "/v1/neighbours"):
             assert "404" in operation["responses"], path
         for parameter in operation.get("parameters", []):
             if parameter["name"] not in ("incident_id", "node"):
@@ -339,6 +383,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
         (examples.NODE, schemas.NodeDetailOut),
         (examples.GROUPS, schemas.GroupsOut),
         (examples.SERIES, schemas.SeriesOut),
+        (examples.NEIGHBOURS, schemas.NeighboursOut),
         (EXPLAIN, ExplainOut),
         (examples.HEALTH, schemas.HealthOut),
         (examples.READY, schemas.ReadyOut),

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
 
+from detector.case_archive import case_name, unpack
+from detector.source.incident_file import load_recording
 from detector.tokens import hash_of, make_token
 from tests.test_service_serve import Process, wait_for
 
@@ -37,6 +39,7 @@ HOSTILE = {
 }
 """Names and when they go bad. Without dots and slashes, as what follows one is no name."""
 
+RACK = "<b>r2</b>"
 WAIT_MS = 120_000
 
 
@@ -58,6 +61,7 @@ def write_recording(folder: Path) -> Path:
             }
             for name, values in signals.items():
                 labels = {"__name__": name, "Hostname": node, "gpu": str(g), "UUID": f"GPU-{node[:40]}-{g}"}
+                labels["rack"] = RACK if node in (FAULTY, SCRIPT, "gpu001") else "r1"
                 lines.append({"metric": labels, "values": values.tolist(), "timestamps": times})
     with gzip.open(folder / "series.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -194,6 +198,16 @@ def test_a_suspect_is_seen_opened_and_plotted(service: Service, tab: Open) -> No
         "aria-label", re.compile(r"Outside of the peers' band since 2026-01-0")
     )
     expect(page.locator("#order li").first).to_contain_text("GPU")
+    near = page.locator("#near li")
+    expect(near).to_have_count(1)
+    expect(near).to_contain_text(re.compile(rf"rack\s*{re.escape(RACK)}: 2 other nodes, .*suspect"))
+    place = page.locator("[data-chart]").first
+    expect(place).not_to_contain_text("the same slot")
+    before = place.locator("canvas").screenshot()
+    page.get_by_label("the same slot of other nodes").check()
+    expect(place).to_contain_text("the same slot of 15 other nodes")
+    expect(page.locator("[data-chart] .plot")).to_have_count(min(n, 8))
+    assert place.locator("canvas").screenshot() != before
     told = service.get(f"/v1/explain?node={FAULTY}")[1]["explanation"]["summary"]
     expect(page.locator("#why")).to_contain_text(told)
     expect(page.locator("#decision")).to_contain_text("direct signals and absences")
@@ -248,6 +262,26 @@ def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) ->
     expect(page.locator("#steps")).to_contain_text("pending")
     expect(page.locator("#steps tbody tr").nth(1)).to_contain_text("suspect")
     expect(page.locator("#feedback")).to_contain_text("acknowledged by kim")
+    assert one.complaints == []
+
+
+def test_an_incident_is_downloaded_as_a_case_by_one_click(
+    service: Service, tab: Open, tmp_path: Path
+) -> None:
+    incident = next(item["incident_id"] for item in suspects(service) if item["node"] == FAULTY)
+    one = tab(service)
+    page = one.go(f"/incidents/{quote(incident, safe='')}")
+    with page.expect_download(timeout=WAIT_MS) as waiting:
+        page.get_by_role("button", name="Export").click()
+    assert waiting.value.suggested_filename == f"{case_name(incident)}.tar"
+    waiting.value.save_as(tmp_path / "case.tar")
+    (tmp_path / "case").mkdir()
+    unpack(tmp_path / "case.tar", tmp_path / "case", 1 << 28)
+    assert FAULTY in load_recording(tmp_path / "case").pool
+    expect(page.locator("#said")).to_contain_text("downloaded")
+    expect(page.get_by_role("button", name="Export")).to_be_enabled()
+    trail = service.get("/v1/audit")[1]["entries"]
+    assert ("export", f"incident {incident}") in {(line["action"], line["subject"]) for line in trail}
     assert one.complaints == []
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from detector.core.series_view import SeriesQuery
 from detector.outcome import Layer, Status
 from detector.source.samples import SampleCollector
 from grouping.placement import PlacementRules
@@ -87,7 +88,7 @@ def evidence_of(outcome, node):
 
 
 def value_of(t, node, metric, part=""):
-    views = t.pipeline.series_view(node, metric, part)
+    views = t.pipeline.series_view(SeriesQuery(node, metric, part))
     assert views, metric
     return float(views[0].value[-1])
 
@@ -377,7 +378,7 @@ class TestCounters:
         assert all(
             np.nanmin(view.value) >= 0 and np.nanmax(view.value) < 1e9
             for name in self.NAMES
-            for view in t.pipeline.series_view(BAD, name)
+            for view in t.pipeline.series_view(SeriesQuery(BAD, name))
         )
 
     def test_a_reboot_of_six_minutes_leaves_no_peer_evidence_behind(self):
@@ -421,7 +422,7 @@ class TestCounters:
         t.add(source)
         t.run(70)
         assert t.ever_suspect() == set()
-        values = np.concatenate([t.pipeline.series_view(n, name)[0].value for n in t.nodes])
+        values = np.concatenate([t.pipeline.series_view(SeriesQuery(n, name))[0].value for n in t.nodes])
         assert np.nanmax(np.abs(values - 0.3)) < 0.01
 
 
@@ -798,8 +799,8 @@ class TestTime:
         assert one.ever_suspect() == other.ever_suspect() == set()
         for node in one.nodes:
             for part in ("gpu 0", "gpu 3"):
-                a = one.pipeline.series_view(node, POWER, part)[0].value
-                b = other.pipeline.series_view(node, POWER, part)[0].value
+                a = one.pipeline.series_view(SeriesQuery(node, POWER, part))[0].value
+                b = other.pipeline.series_view(SeriesQuery(node, POWER, part))[0].value
                 assert np.array_equal(a, b)
 
     def test_partial_answers_clear_nobody_by_what_is_missing(self):

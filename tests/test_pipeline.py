@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from detector.core.neighbours import Neighbours
+from detector.core.series_view import Scope, SeriesQuery
 from detector.core.shift import WARM_UP_SAMPLES
 from detector.outcome import Incident, Layer, Status
 from tests.builders import (
@@ -423,14 +425,82 @@ def test_series_view_shows_the_member_against_its_band():
     t = cluster()
     t.add(gpu_gauge(t, POWER, 800, 8))
     t.run(20)
-    views = t.pipeline.series_view("gpu002", POWER, "gpu 1")
+    views = t.pipeline.series_view(SeriesQuery("gpu002", POWER, "gpu 1"))
     assert len(views) == 1
     view = views[0]
     assert view.n_peers == 12 * 4 - 1
     assert (view.low < view.median).all()
     assert view.labels["gpu"] == "1"
     assert view.times[-1] == t.at(20)
-    assert t.pipeline.series_view("nobody", POWER) == []
+    assert t.pipeline.series_view(SeriesQuery("nobody", POWER)) == []
+
+
+def test_series_view_tells_quartiles_thresholds_and_the_habitual_place():
+    t = cluster()
+    t.add(gpu_gauge(t, TEMP, 60, 0.7, lambda k, n, g: (85 if k > 40 else 64) if (n, g) == (BAD, 1) else None))
+    t.run(42)
+    (view,) = t.pipeline.series_view(SeriesQuery(BAD, TEMP, "gpu 1", n_lines=5))
+    now = {
+        (n, g): float(t.pipeline.series_view(SeriesQuery(n, TEMP, f"gpu {g}"))[0].value[-1])
+        for n in t.nodes
+        for g in range(4)
+    }
+    low, high = np.percentile(list(now.values()), [25, 75])
+    assert view.lower_quartile[-1] == pytest.approx(low)
+    assert view.upper_quartile[-1] == pytest.approx(high)
+    assert view.habit > 1
+    assert view.median[-1] < view.usual[-1] < view.above[-1] < view.value[-1], "above its peers and its habit"
+    assert view.value[20] < view.above[20]
+    assert np.isnan(view.below).all(), "a cool GPU is no fault"
+    assert [line.node for line in view.lines].count(BAD) == 0
+    values = [float(line.value[-1]) for line in view.lines]
+    assert all(now[line.node, int(line.part.split()[1])] == line.value[-1] for line in view.lines)
+    assert len(values) == 5
+    assert t.pipeline.series_view(SeriesQuery(BAD, TEMP, labels=(("gpu", "1"),)))[0].part == "gpu 1"
+    assert t.pipeline.series_view(SeriesQuery(BAD, TEMP, labels=(("gpu", "9"),))) == []
+
+
+def test_series_view_with_the_same_slot_of_other_nodes():
+    t = cluster()
+    t.add(gpu_gauge(t, TEMP, 60, 0, lambda k, n, g: 60 + 5 * g + int(n[3:]) / 10)).add(
+        gpu_gauge(t, UTIL, 97, 1)
+    ).add(gauge(t, LOAD, 40, 2))
+    t.run(25)
+    (view,) = t.pipeline.series_view(SeriesQuery("gpu005", TEMP, "gpu 3", scope=Scope.SLOT, n_lines=4))
+    assert (view.n_peers, view.scope, view.has_slots) == (11, Scope.SLOT, True)
+    assert view.median[-1] == pytest.approx(75.65, abs=1e-4)
+    assert {line.part for line in view.lines} == {"gpu 3"}
+    assert [line.node for line in view.lines] == ["gpu001", "gpu004", "gpu009", "gpu012"]
+    (whole,) = t.pipeline.series_view(SeriesQuery("gpu005", TEMP, "gpu 3"))
+    assert whole.n_peers == 47
+    assert whole.median[-1] < 70
+    (unjudged,) = t.pipeline.series_view(SeriesQuery("gpu005", UTIL, "gpu 3", scope=Scope.SLOT))
+    assert (unjudged.n_peers, unjudged.scope) == (11, Scope.SLOT)
+    assert np.isfinite(unjudged.low[-1])
+    (of_node,) = t.pipeline.series_view(SeriesQuery("gpu005", LOAD, scope=Scope.SLOT))
+    assert (of_node.scope, of_node.has_slots) == (Scope.ALL, False)
+
+
+def test_neighbours_share_a_switch_a_rack_or_an_export():
+    t = cluster()
+    mounts = "node_mountstats_nfs_operations_requests_total"
+
+    def of_port(k, node):
+        labels = {**node_labels(node), "device": "mlx5_0", "port": "1", "switch": f"leaf{int(node[3:]) % 3}"}
+        return [("node_infiniband_port_data_received_bytes_total", labels, 1e9 * k)]
+
+    def of_mount(k, node):
+        labels = {**node_labels(node), "export": "10.1.0.9:/data", "operation": "READ"}
+        labels |= {"mountaddr": "10.1.0.9", "protocol": "tcp", "rack": ""}
+        return [(mounts, labels, 10.0 * k)] if node != "gpu012" else []
+
+    t.add(gauge(t, LOAD, 40, 2)).add(of_port).add(of_mount)
+    t.run(2)
+    exports, switch = t.pipeline.neighbours(BAD)
+    assert (exports.label, exports.value, len(exports.nodes)) == ("export", "10.1.0.9:/data", 11)
+    assert switch == Neighbours("switch", "leaf1", ("gpu001", BAD, "gpu007", "gpu010"))
+    assert [item.label for item in t.pipeline.neighbours("gpu012")] == ["switch"]
+    assert t.pipeline.neighbours("nobody") == ()
 
 
 def test_groups_list_pools_and_units():

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from detector.core.series_view import SeriesQuery
 from detector.errors import SourceDecode, SourceError, SourceStatus, SourceTimeout
 from detector.outcome import Outcome
 from detector.service import Service
@@ -514,7 +515,7 @@ def test_an_evaluation_that_does_not_end_is_told(make: Make) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("detector.service.SERIES_WAIT_S", 0.05)
         with pytest.raises(BusyError):
-            bench.service.series("a", "b", "", 1)
+            bench.service.series(SeriesQuery("a", "b"))
     assert bench.service.finish(0.05) is False
     until.set()
     ticking.join(10)

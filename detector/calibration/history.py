@@ -233,7 +233,7 @@ def _replay(
     tally = Tally(pipeline, stretch.masks)
     source = stretch.open()
     try:
-        for k, batch in _batches(source, pipeline.names(), stretch, pipeline.interner):
+        for k, batch in batches(source, pipeline.names(), stretch, pipeline.interner):
             at = k * stretch.step_s
             pipeline.evaluate(batch, at)
             tally.see()
@@ -243,7 +243,7 @@ def _replay(
     return tally.finish(stretch.name, stretch.start, stretch.end)
 
 
-def _batches(
+def batches(
     source: Source, names: Sequence[str], stretch: Stretch, interner: Interner
 ) -> Iterator[tuple[int, Batch]]:
     """Yield the samples of each evaluation time in steps, as replay and service do."""

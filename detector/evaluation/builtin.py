@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from detector.core.parameters import Parameters
+from detector.core.series_view import SeriesQuery, SeriesView
 from detector.core.thresholds import Thresholds
-from detector.core.views import SeriesView
 from detector.evaluation.model import GROUP_EVENT, Call, Case, Findings, Flag, Moment, Trace
 from detector.outcome import DataQuality, Evidence, Incident, Outcome
 from detector.pipeline import Pipeline
@@ -186,7 +186,7 @@ def trace_of(pipeline: Pipeline, outcome: Outcome, moment: Moment) -> Trace | No
     wanted += [(item.metric, item.part, item.reason) for item in told]
     wanted.append((*farthest_signal(pipeline, moment.node), ""))
     for metric, part, reason in wanted:
-        views = pipeline.series_view(moment.node, metric, part) if metric else []
+        views = pipeline.series_view(SeriesQuery(moment.node, metric, part)) if metric else []
         views = [view for view in views if np.isfinite(view.value).any()]
         if views:
             return _trace(moment, max(views, key=_distance), reason)

@@ -1,17 +1,19 @@
 // One node: why it is named, what moved first, and each piece of evidence against its peers.
 
 import { buttons } from "./actions.js";
-import { ApiError, follow, get, inPath, incidentPage, steady, SUBJECT } from "./api.js";
-import { crossing, draw } from "./chart.js";
+import { ApiError, follow, get, inPath, incidentPage, nodePage, steady, SUBJECT } from "./api.js";
+import { crossing, draw, isPast, passings } from "./chart.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, marks, ranked, score } from "./parts.js";
 import { ago, clock, number, span, state } from "./words.js";
 
 const FIRST = 8;
 const AT_ONCE = 3;
+const PEERS = 12;
 const refresh = steady(show);
 let shown = FIRST;
 let plots = [];
+let scope = "all";
 
 function head(answer, now) {
   const node = answer.node;
@@ -74,22 +76,55 @@ function bestOf(series, part, labels) {
   return series.filter((item) => item.part === part).sort((a, b) => fits(b) - fits(a))[0];
 }
 
-async function chart(place, item, moments) {
-  const query = new URLSearchParams({ node: SUBJECT, metric: item.metric, limit: "40" });
-  let series;
+/** Series of a metric of this node, none when there are none. */
+async function seriesOf(metric, more, labels = {}) {
+  const query = new URLSearchParams({ node: SUBJECT, metric, scope, ...more });
+  for (const [key, value] of Object.entries(labels).slice(0, 10)) query.append("label", `${key}=${value}`);
   try {
-    ({ series } = await get(`v1/series?${query}`));
+    return (await get(`v1/series?${query}`)).series;
   } catch (error) {
-    place.replaceChildren(h("p.quiet", null, error instanceof ApiError && error.status === 404 ? "no samples of it are kept" : error.message));
+    if (error instanceof ApiError && error.status === 404) return [];
+    throw error;
+  }
+}
+
+/** The series that a piece of evidence tells of, with single peers, and the node's other parts that deviate as well. */
+async function seriesFor(item) {
+  const [first, ...rest] = item.parts.length ? item.parts : [item.part];
+  let found = await seriesOf(item.metric, { part: first, peers: String(PEERS), limit: "4" }, item.labels);
+  if (!found.length) found = await seriesOf(item.metric, { peers: String(PEERS), limit: "4" });
+  const one = bestOf(found, first, item.labels) ?? bestOf(found, "", item.labels) ?? found[0];
+  const all = one && rest.length ? await seriesOf(item.metric, { limit: "40" }) : [];
+  return [one, rest.slice(0, 15).map((part) => bestOf(all, part, {})).filter(Boolean)];
+}
+
+function inWords(one) {
+  const notes = [];
+  if (one.habit !== null && Math.abs(one.habit) >= 1) notes.push(`by habit ${number(Math.abs(one.habit), 2)} robust deviations ${one.habit > 0 ? "above" : "below"} its peers`);
+  const passed = passings(one);
+  if (isPast(one)) notes.push("past its threshold in the whole window");
+  if (passed.length) notes.push(`threshold passed ${passed.length > 3 ? `${passed.length} times, first` : ""} at ${passed.slice(0, passed.length > 3 ? 1 : 3).map((time) => clock(time, time)).join(", ")}`);
+  if (scope === "slot") notes.push(one.scope === "slot" ? `the same slot of ${one.n_peers} other nodes` : "it has no slots: all peers");
+  return notes;
+}
+
+async function chart(place, item, moments) {
+  let one;
+  let others;
+  try {
+    [one, others] = await seriesFor(item);
+  } catch (error) {
+    place.replaceChildren(h("p.quiet", null, error.message));
     return;
   }
-  const parts = item.parts.length ? item.parts : [item.part];
-  const strongest = bestOf(series, parts[0], item.labels) ?? bestOf(series, "", item.labels) ?? series[0];
-  const others = parts.slice(1, 16).map((part) => bestOf(series, part, {})).filter((one) => one && one !== strongest);
-  const over = crossing(strongest);
-  const label = `${item.metric} ${item.part}: ${item.reason}. ${over === null ? "Never outside of the peers' band in this window." : `Outside of the peers' band since ${clock(over)}.`}`;
-  const before = item.since < strongest.times[0] ? `; first sign ${span(strongest.times[0] - item.since)} before this window` : "";
-  plots.push(draw(place, strongest, others, moments(item), label, before));
+  if (!one) {
+    place.replaceChildren(h("p.quiet", null, "no samples of it are kept"));
+    return;
+  }
+  const over = crossing(one);
+  const label = `${item.metric} ${item.part}: ${item.reason}. ${over === null ? "Never outside of the peers' band in this window." : `Outside of the peers' band since ${clock(over)}.`} ${inWords(one).join(", ")}`;
+  const before = item.since < one.times[0] ? `; first sign ${span(one.times[0] - item.since)} before this window` : "";
+  plots.push(draw(place, one, others, moments(item), label, before, inWords(one)));
 }
 
 async function evidence(answer, now) {
@@ -107,8 +142,9 @@ async function evidence(answer, now) {
   const places = items.map((item, k) => old.get(`${item.metric} ${item.part} ${k}`) ?? h("div.chart", { "data-chart": `${item.metric} ${item.part} ${k}` }, h("p.quiet", null, "loading")));
   fill("evidence",
     h("p.legend", null, h("span.key", null, h("i.dash.mine"), "this node"), h("span.key", null, h("i.dash.sibling"), "its other parts"),
-      h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.band"), "ordinary band of the peers"),
-      h("span.key", null, h("i.dot"), "outside of it"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")),
+      h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.half"), "half of the peers"), h("span.key", null, h("i.swatch.band"), "their ordinary band"),
+      h("span.key", null, h("i.dash.single"), "single peers"), h("span.key", null, h("i.dash.limit"), "threshold"), h("span.key", null, "▲ passes it"),
+      h("span.key", null, h("i.dot"), "outside of the band"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")),
     h("div.charts", null, items.map((item, k) => h("figure", null,
       h("figcaption", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), item.part ? [" on ", h("b", null, name(item.part))] : null,
         h("br"), name(item.reason), h("span.quiet", null, ` · since ${clock(item.since, now)}, worth ${number(item.score, 3)}`)), places[k]))),
@@ -130,6 +166,37 @@ function past(found, now) {
     : h("p.quiet", null, "none is stored"));
 }
 
+function tools() {
+  const choice = (value, label) => {
+    const input = h("input", { type: "radio", name: "scope", id: `scope-${value}`, value, checked: value === scope, onchange: () => { scope = value; refresh(); } });
+    return h("label.check", { for: input.id }, input, label);
+  };
+  $("tools").replaceChildren(h("span.quiet", null, "Shown with"), choice("all", "all peers"), choice("slot", "the same slot of other nodes"));
+}
+
+let neighbourhood = "";
+
+/** What labels tell changes seldom: asked for again only when the node's state has changed. */
+async function neighbours(answer) {
+  if (neighbourhood === answer.node.status) return;
+  let shared;
+  try {
+    ({ shared } = await get(`v1/neighbours?${new URLSearchParams({ node: SUBJECT })}`));
+  } catch (error) {
+    if (error instanceof ApiError && error.status < 500) return;
+    throw error;
+  }
+  neighbourhood = answer.node.status;
+  $("s-near").hidden = !shared.length;
+  fill("near", h("ul.plain", null, shared.map((item) => {
+    const odd = item.nodes.filter((other) => other.status !== "clear");
+    return h("li", null, h("span.tag", null, name(item.label)), " ", h("b", null, name(item.value)), `: ${item.n_nodes - 1} other node${item.n_nodes === 2 ? "" : "s"}, `,
+      odd.length ? odd.flatMap((other, k) => [k ? ", " : "", h("a", { href: nodePage(other.node) }, name(other.node)), " ", other.status ? state(other.status) : "silent"]) : "all of those shown clear",
+      h("details", { "data-key": `near ${item.label} ${item.value}` }, h("summary", null, "which"),
+        item.nodes.flatMap((other, k) => [k ? ", " : "", h("a", { href: nodePage(other.node) }, name(other.node))]), item.n_nodes - 1 > item.nodes.length ? " …" : ""));
+  })));
+}
+
 async function show() {
   try {
     const told = await get(`v1/explain?${new URLSearchParams({ node: SUBJECT })}`);
@@ -147,6 +214,7 @@ async function show() {
       head(answer, now);
       order(answer, now);
       past(answer.incidents, now);
+      await neighbours(answer);
       await evidence(answer, now);
     } else {
       const stored = await get(`v1/incidents?${new URLSearchParams({ node: SUBJECT, limit: "50" })}`);
@@ -167,4 +235,5 @@ window.addEventListener("resize", () => {
   width = window.innerWidth;
   for (const plot of plots) plot.setSize({ width: Math.max(220, plot.root.closest(".chart").clientWidth), height: plot.height });
 });
+tools();
 follow(refresh);

@@ -1,0 +1,1 @@
+"""What would other settings have said: the same recorded hours judged twice, and the alarms compared."""
