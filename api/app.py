@@ -16,6 +16,7 @@ from api.errors import INTERNAL
 from api.parameters import answer, ok
 from api.routes import create_router
 from detector.control.desk import Desk
+from detector.export import Exporter
 from detector.service_view import ServiceView
 from detector.what_if.trials import Trials
 
@@ -46,6 +47,7 @@ def create_app(
     desk: Desk | None = None,
     entrance: Entrance | None = None,
     trials: Trials | None = None,
+    exporter: Exporter | None = None,
 ) -> FastAPI:
     """Return the REST interface of a running service.
 
@@ -61,6 +63,8 @@ def create_app(
         What is asked of clients; None asks for no token and takes the service for local.
     trials
         Tries other settings; None where that is not done.
+    exporter
+        Makes recorded cases of incidents; None for an interface that does not.
     """
     app = FastAPI(
         title="Oddnode",
@@ -70,7 +74,7 @@ def create_app(
         redoc_url=None,
     )
     errors.install(app)
-    app.include_router(create_router(view, desk, trials))
+    app.include_router(create_router(view, desk, trials, exporter))
     pages = Pages(version)
     _add_root(app, pages)
     _add_probes(app, view)

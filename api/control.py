@@ -50,7 +50,7 @@ def dismissed_mark(label: Feedback | None) -> Plain | None:
     return {"by": label.by, "at": label.at, "reason": label.note}
 
 
-def _who(request: Request, given: str) -> str:
+def who(request: Request, given: str) -> str:
     """Return who acts: the token's name, else the name given."""
     return str(getattr(request.state, "token_name", "") or given or schemas.ANYBODY)
 
@@ -94,7 +94,7 @@ def _add_incidents(router: APIRouter, desk: Desk | None) -> None:
     )  # fmt: skip
     def acknowledge(request: Request, incident_id: IncidentId, sent: schemas.NoteIn) -> Plain:
         """Say that it is a fault that is being looked after. A dismissed incident comes back by this."""
-        made = _needed(desk).acknowledge(incident_id, _who(request, sent.by), sent.note)
+        made = _needed(desk).acknowledge(incident_id, who(request, sent.by), sent.note)
         return {"feedback": _feedback(made)}
 
     @router.post(
@@ -111,7 +111,7 @@ def _add_incidents(router: APIRouter, desk: Desk | None) -> None:
     def dismiss(request: Request, incident_id: IncidentId, sent: schemas.DismissIn) -> Plain:
         """Take it off the suspects until it has cleared, or until there is evidence of another kind."""
         reason = sent.reason + (f"\n{sent.note}" if sent.note else "")
-        made = _needed(desk).dismiss(incident_id, _who(request, sent.by), reason)
+        made = _needed(desk).dismiss(incident_id, who(request, sent.by), reason)
         return {"feedback": _feedback(made)}
 
 
@@ -130,7 +130,7 @@ def _add_repaired(router: APIRouter, desk: Desk | None) -> None:
     def repaired(request: Request, node: NodeName, sent: schemas.NoteIn) -> Plain:
         """Clear its incident and forget what was learnt against it; what is still faulty shows again."""
         taken = _needed(desk)
-        cleared = taken.repaired(node, _who(request, sent.by), sent.note)
+        cleared = taken.repaired(node, who(request, sent.by), sent.note)
         at = taken.now() if cleared is None or cleared.cleared_at is None else cleared.cleared_at
         return {"node": node, "at": at, "cleared": None if cleared is None else cleared.id}
 
@@ -182,10 +182,10 @@ def _add_mutes(router: APIRouter, desk: Desk | None) -> None:
         now = taken.now()
         start = now if sent.start is None else sent.start
         until = sent.until if sent.until is not None else start + (sent.for_s or 0.0)
-        who = _who(request, sent.by)
+        by = who(request, sent.by)
         wanted = Mute(
             id="", node=sent.node, pool=sent.pool, metric=sent.metric, start=start, until=until,
-            reason=sent.reason, note=sent.note, by=who, made_at=now,
+            reason=sent.reason, note=sent.note, by=by, made_at=now,
         )  # fmt: skip
         return {"mute": _mute(taken.mute(wanted), now)}
 
@@ -208,7 +208,7 @@ def _add_mutes(router: APIRouter, desk: Desk | None) -> None:
     ) -> Plain:
         """End a mute early, or call off a maintenance window."""
         taken = _needed(desk)
-        ended = taken.unmute(mute_id, _who(request, by), note)
+        ended = taken.unmute(mute_id, who(request, by), note)
         return {"mute": _mute(ended, taken.now())}
 
 

@@ -9,6 +9,7 @@ Example = dict[str, Any]
 NOTE_IN: Example = {"by": "kim", "note": "RMA opened, node is drained"}
 DISMISS_IN: Example = {"by": "kim", "reason": "checkpoint writer, expected"}
 MUTE_IN: Example = {"node": "gpu068", "for_s": 7200.0, "reason": "swapping GPU 3", "by": "kim"}
+EXPORT_IN: Example = {"by": "kim", "note": "for the vendor", "before_s": 1800.0, "after_s": 300.0}
 _MUTE: Example = {
     "id": "m-4f1c2a9b7d30",
     "state": "active",

@@ -12,6 +12,7 @@ from api.control import add_control
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
 from api.events import add_events
 from api.explain import add_explain
+from api.export import add_export
 from api.fleet import add_fleet
 from api.marks import Marks
 from api.offenders import add_offenders
@@ -19,6 +20,7 @@ from api.parameters import MAX_LIMIT, Limit, Offset, Time, ok
 from api.series import add_series
 from api.what_if import add_what_if
 from detector.control.desk import Desk
+from detector.export import Exporter
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 from detector.what_if.trials import Trials
@@ -28,7 +30,12 @@ SHOWN_WITH_NODE = 50
 NodeQuery = Annotated[str | None, Query(min_length=1, max_length=253, description="Node name.")]
 
 
-def create_router(view: ServiceView, desk: Desk | None = None, trials: Trials | None = None) -> APIRouter:
+def create_router(
+    view: ServiceView,
+    desk: Desk | None = None,
+    trials: Trials | None = None,
+    exporter: Exporter | None = None,
+) -> APIRouter:
     """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
     marks = Marks(desk)
@@ -43,6 +50,7 @@ def create_router(view: ServiceView, desk: Desk | None = None, trials: Trials | 
     add_offenders(router, view, marks.is_dismissed)
     add_control(router, desk)
     add_what_if(router, view, trials)
+    add_export(router, desk, exporter)
     return router
 
 

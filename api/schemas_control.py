@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas import Answer
+from detector.export import AFTER_S, BEFORE_S, MAX_AFTER_S, MAX_BEFORE_S
 
 MAX_BY, MAX_NAME, MAX_REASON, MAX_NOTE = 64, 253, 500, 2000
 ANYBODY = "anonymous"
@@ -86,6 +87,17 @@ class MuteIn(Request):
         if not self.reason:
             raise ValueError("reason must not be empty")
         return self
+
+
+class ExportIn(Request):
+    """How much of the time around an incident is wanted."""
+
+    before_s: Annotated[float, Field(ge=0, le=MAX_BEFORE_S, allow_inf_nan=False)] = Field(
+        BEFORE_S, description="Seconds before the first sign: there is something to learn from only there."
+    )
+    after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S, allow_inf_nan=False)] = Field(
+        AFTER_S, description="Seconds after its end."
+    )
 
 
 class MuteOut(Answer):
@@ -168,7 +180,7 @@ class AuditOut(Answer):
     number: int = Field(description="Counts up without gaps.")
     at: float
     by: str
-    action: Literal["acknowledge", "dismiss", "mute", "unmute", "repaired", "reopen"]
+    action: Literal["acknowledge", "dismiss", "mute", "unmute", "repaired", "reopen", "export"]
     subject: str
     note: str
 

@@ -19,6 +19,7 @@ from detector.app_running import Running
 from detector.app_signals import Signals
 from detector.control.desk import Desk
 from detector.errors import StoreError
+from detector.export import Exporter
 from detector.file_content import contents
 from detector.outcome import Outcome
 from detector.reload import Origin, Reloader
@@ -109,7 +110,9 @@ def serve(settings: Settings, hooks: ServeHooks | None = None, origin: Origin | 
         try:
             telemetry = Telemetry(version())
             desk = Desk(ControlStore(store), parts.clock.now)
-            running = Running(settings, files, parts, judging, store, telemetry, desk, door, tokens)
+            running = Running(
+                settings, files, parts, judging, store, telemetry, desk, door, tokens, version()
+            )
             running.watch = hooks.published
             reloader = None
             if origin is not None:
@@ -169,9 +172,10 @@ def _server(
     door: Door,
     answers: Callable[[], None],
     trials: Trials | None = None,
+    exporter: Exporter | None = None,
 ) -> Server:
     config = uvicorn.Config(
-        create_app(view, version(), desk=desk, entrance=entrance, trials=trials),
+        create_app(view, version(), desk=desk, entrance=entrance, trials=trials, exporter=exporter),
         log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
     )  # fmt: skip
@@ -198,11 +202,12 @@ def _run(
         if hooks.started is not None:
             hooks.started(url)
 
-    server = _server(running.service, desk, running.entrance, door, answers, running.trials)
+    server = _server(running.service, desk, running.entrance, door, answers, running.trials, running.exporter)
 
     def end() -> None:
         server.should_exit = True
         running.service.stop()
+        running.exporter.stop()
 
     signals.on_first = end
 

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from detector.calibration.chosen import choose
 from detector.calibration.model import Calibration
@@ -49,6 +50,8 @@ class Parts:
     ----------
     open_source
         Makes a source.
+    open_another
+        Makes a source that may be read beside it.
     clock
         Time of the data.
     schedule
@@ -61,6 +64,7 @@ class Parts:
     """
 
     open_source: Callable[[], Source]
+    open_another: Callable[[], Source]
     clock: Clock
     schedule: ScheduleSettings
     begin: Begin | None
@@ -81,7 +85,11 @@ def parts_of(settings: Settings) -> Parts:
 def _live(settings: Settings) -> Parts:
     options = settings.source.options()
     open_source(options).close()  # tells wrong options at once; nothing is sent
-    return Parts(lambda: open_source(options), SystemClock(), settings.schedule, None, _judging)
+
+    def opened() -> Source:
+        return open_source(options)
+
+    return Parts(opened, opened, SystemClock(), settings.schedule, None, _judging)
 
 
 def _judging(settings: Settings) -> Judging:
@@ -126,4 +134,4 @@ def _recorded(settings: Settings) -> Parts:
     schedule = settings.schedule.model_copy(update={"step_s": step_s, "evaluation_delay_s": 0.0})
     begin = Begin(math.floor(recording.start / step_s) + 1, int((recording.start - step_s) * 1000) - 1)
     clock = RecordedClock(recording.start, recording.end, played.speed)
-    return Parts(lambda: source, clock, schedule, begin, judging)
+    return Parts(lambda: source, partial(RecordingSource, source.path), clock, schedule, begin, judging)

@@ -17,6 +17,7 @@ from detector.coverage import coverage
 from detector.delivery.delivery import Delivery
 from detector.errors import StoreError
 from detector.explain import explain
+from detector.export import Exporter, Known
 from detector.outcome import Outcome
 from detector.pipeline import Pipeline
 from detector.reload import Change
@@ -60,6 +61,8 @@ class Running:
         Takes operators' requests.
     door, tokens
         Where requests come in, and who may.
+    version
+        Of this program.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Running:
         desk: Desk,
         door: Door,
         tokens: Tokens,
+        version: str,
     ) -> None:
         self._settings = settings
         self._files = files
@@ -115,6 +119,9 @@ class Running:
         desk.attach(Operated(self.service, judging.pipeline.catalog.by_name))
         self.entrance = Entrance(self._policy(settings))
         self.trials = Trials(lambda: self._settings, lambda: desk.ledger.mutes(parts.clock.now() - PAST_S))
+        self.exporter = Exporter(
+            parts.open_another, partial(self._known, version), store, desk.ledger, parts.clock.now
+        )
 
     @property
     def settings(self) -> Settings:
@@ -193,6 +200,12 @@ class Running:
                 show_others(self._store, latest)
         if self.watch is not None:
             self.watch(outcome)
+
+    def _known(self, version: str) -> Known:
+        latest, pipeline = self.service.latest(), self._pipeline
+        nodes = () if latest is None else tuple(verdict.node for verdict in latest.outcome.verdicts)
+        step_s = float(self._parts.schedule.step_s)
+        return Known(pipeline.names(), nodes, step_s, version, pipeline.catalog.sha256)
 
     def _make_delivery(self, settings: Settings) -> Delivery:
         return Delivery(

@@ -27,6 +27,7 @@ from detector.cli_control import ack, dismiss, mute, mutes, repaired, unmute
 from detector.cli_demo import demo
 from detector.cli_evaluate import evaluate
 from detector.cli_explain import explain
+from detector.cli_export import export
 from detector.cli_feedback import feedback
 from detector.cli_files import write_text
 from detector.cli_offenders import offenders
@@ -61,7 +62,7 @@ app.command()(offenders)
 app.command()(suspects)
 app.command()(top)
 app.command("what-if")(what_if)
-for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, token):
+for _operators in (ack, dismiss, mute, unmute, mutes, repaired, feedback, export, token):
     app.command()(_operators)
 
 FOUND, AT_FAULT, UNJUDGED = 1, 2, 3

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import msgspec
 import typer
@@ -18,6 +20,8 @@ SERVICE = "http://127.0.0.1:8080"
 MAX_BYTES = 32 << 20
 MAX_MESSAGE = 500
 MAX_TOKEN_BYTES = 4096
+MADE_WITHIN_S = 300.0
+"""How long an answer that has to be made is waited for."""
 
 UrlOption = Annotated[str, typer.Option(help="Address of the service.")]
 TokenFileOption = Annotated[
@@ -90,8 +94,52 @@ def send(
     return _request(method, url, token_file, fields=parameters)
 
 
+def download(
+    url: str, sent: dict[str, Any], out: IO[bytes], *, max_bytes: int, token_file: Path | None = None
+) -> tuple[int, bytes]:
+    """Ask for a file by a ``POST``, which may take minutes to be made.
+
+    Parameters
+    ----------
+    url, sent, token_file
+        As of `send`.
+    out
+        Gets the body of an answer with status 200.
+    max_bytes
+        A larger one is refused.
+
+    Returns
+    -------
+    tuple
+        Status, and the body of any other answer.
+
+    Raises
+    ------
+    OddnodeError
+        As of `ask`, and when the answer is larger or ends early.
+    """
+    with _answered("POST", url, token_file, MADE_WITHIN_S, json=sent) as response:
+        if response.status != 200:
+            return response.status, _body(response, url)
+        n_bytes = 0
+        for piece in response.stream(1 << 18):
+            n_bytes += len(piece)
+            if n_bytes > max_bytes:
+                raise OddnodeError(f"{url}: the answer is larger than {max_bytes} bytes")
+            out.write(piece)
+        return 200, b""
+
+
 def _request(method: str, url: str, token_file: Path | None, **more: Any) -> tuple[int, bytes]:
-    timeout = urllib3.Timeout(connect=5.0, read=15.0)
+    with _answered(method, url, token_file, 15.0, **more) as response:
+        return response.status, _body(response, url)
+
+
+@contextmanager
+def _answered(
+    method: str, url: str, token_file: Path | None, read_s: float, **more: Any
+) -> Iterator[urllib3.BaseHTTPResponse]:
+    timeout = urllib3.Timeout(connect=5.0, read=read_s)
     headers = {}
     if token := _token(token_file):
         headers["Authorization"] = f"Bearer {token}"
@@ -99,17 +147,18 @@ def _request(method: str, url: str, token_file: Path | None, **more: Any) -> tup
         headers["Content-Type"] = "application/json"
     try:
         with urllib3.PoolManager(retries=False, timeout=timeout) as pool:
-            response = pool.request(
-                method, url, headers=headers, redirect=False, preload_content=False, **more
-            )
-            body = response.read(MAX_BYTES)
+            yield pool.request(method, url, headers=headers, redirect=False, preload_content=False, **more)
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise OddnodeError(f"{url}: no answer: {error}") from None
+
+
+def _body(response: urllib3.BaseHTTPResponse, url: str) -> bytes:
+    body = response.read(MAX_BYTES)
     if response.status in (401, 403, 429):
         told = message_of(body) or "refused"
         hint = f"; set {TOKEN_VARIABLE} or --token-file" if response.status == 401 else ""
         raise OddnodeError(f"{url}: answered {response.status}: {told}{hint}")
-    return response.status, body
+    return body
 
 
 def _token(path: Path | None) -> str:

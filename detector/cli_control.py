@@ -35,8 +35,8 @@ def ack(
     token_file: TokenFileOption = None,
 ) -> None:
     """Acknowledge an incident: it is a fault, and somebody looks after it."""
-    path = f"/v1/incidents/{_part(incident)}/acknowledge"
-    answer = _changed("POST", url, path, token_file, ("feedback",), {"note": note, "by": _who(by)})
+    path = f"/v1/incidents/{in_path(incident)}/acknowledge"
+    answer = _changed("POST", url, path, token_file, ("feedback",), {"note": note, "by": whoever(by)})
     _say(f"acknowledged: {answer['feedback']['incident_id']}, by {answer['feedback']['by']}")
 
 
@@ -48,8 +48,8 @@ def dismiss(
     token_file: TokenFileOption = None,
 ) -> None:
     """Dismiss an incident as a false alarm: it is no suspect, unless there is other evidence."""
-    path = f"/v1/incidents/{_part(incident)}/dismiss"
-    answer = _changed("POST", url, path, token_file, ("feedback",), {"reason": reason, "by": _who(by)})
+    path = f"/v1/incidents/{in_path(incident)}/dismiss"
+    answer = _changed("POST", url, path, token_file, ("feedback",), {"reason": reason, "by": whoever(by)})
     _say(f"dismissed: {answer['feedback']['incident_id']}, by {answer['feedback']['by']}")
 
 
@@ -61,8 +61,8 @@ def repaired(
     token_file: TokenFileOption = None,
 ) -> None:
     """Set a node healthy after its repair: its incident is cleared, and it is judged afresh."""
-    path = f"/v1/nodes/{_part(node)}/repaired"
-    answer = _changed("POST", url, path, token_file, ("node", "cleared"), {"note": note, "by": _who(by)})
+    path = f"/v1/nodes/{in_path(node)}/repaired"
+    answer = _changed("POST", url, path, token_file, ("node", "cleared"), {"note": note, "by": whoever(by)})
     cleared = f"cleared {answer['cleared']}" if answer["cleared"] else "it had no incident"
     _say(f"repaired: {answer['node']}, {cleared}; it is judged afresh")
 
@@ -86,7 +86,7 @@ def mute(
     if (for_ is None) == (until is None):
         raise OddnodeError("give the end of the mute: --for 2h or --until TIME, one of them")
     sent: dict[str, Any] = {
-        "node": node, "pool": pool, "metric": metric, "reason": reason, "note": note, "by": _who(by),
+        "node": node, "pool": pool, "metric": metric, "reason": reason, "note": note, "by": whoever(by),
     }  # fmt: skip
     if start is not None:
         sent["start"] = moment_of(start, "--start")
@@ -106,7 +106,7 @@ def unmute(
     token_file: TokenFileOption = None,
 ) -> None:
     """End a mute, or call off a maintenance window."""
-    path, parameters = f"/v1/mutes/{_part(mute_id)}", {"by": _who(by), "note": note}
+    path, parameters = f"/v1/mutes/{in_path(mute_id)}", {"by": whoever(by), "note": note}
     answer = _changed("DELETE", url, path, token_file, ("mute",), parameters=parameters)
     _say(f"ended: {line_of(answer['mute'])}")
 
@@ -136,7 +136,7 @@ def line_of(one: dict[str, Any]) -> str:
     return f"{one['id']} {what}, {span}, {one['by']}: {one['reason']}"
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str, option: str = "--for") -> float:
     """Return seconds of ``2h``, ``1d12h``, ``90m``.
 
     Raises
@@ -146,7 +146,7 @@ def seconds_of(text: str) -> float:
     """
     found = _FOR.fullmatch(text.strip())
     if found is None or len(text) > 40:
-        raise OddnodeError(f"--for {text!r} is no time such as 2h, 1d12h or 90m")
+        raise OddnodeError(f"{option} {text!r} is no time such as 2h, 1d12h or 90m")
     return sum(float(n or 0) * s for n, s in zip(found.groups(), (86400, 3600, 60, 1), strict=True))
 
 
@@ -190,14 +190,15 @@ def _changed(
     return parsed(address, status, body, *names)
 
 
-def _part(text: str) -> str:
+def in_path(text: str) -> str:
     """Return a name as a part of an address."""
     if not text.strip():
         raise OddnodeError("the name must not be empty")
     return quote(text, safe="@")
 
 
-def _who(by: str | None) -> str:
+def whoever(by: str | None) -> str:
+    """Return who acts: the name given, else that of the user."""
     if by is not None:
         return by
     try:

@@ -6,7 +6,7 @@ import gzip
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -29,6 +29,10 @@ class RecordError(OddnodeError):
     """A recording can't be written; names the folder."""
 
 
+class NothingRecordedError(RecordError):
+    """The source has no samples of what was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaseDetails:
     """What ``incident.yaml`` says beside the times.
@@ -45,6 +49,9 @@ class CaseDetails:
         Where the samples came from, without secrets.
     notes
         Free text.
+    labels
+        What was wrong, by keys of the description (``faults``, ``masked``, ``benign``, ``healthy``); empty
+        for a recording that is not labelled.
     """
 
     step_s: float = 30.0
@@ -53,6 +60,7 @@ class CaseDetails:
     spares: tuple[str, ...] = ()
     origin: str = ""
     notes: str = ""
+    labels: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +160,11 @@ def record(
     try:
         written = _write_series(source, names, (start, end), work / SERIES_NAME, chunk_s, progress)
         if not written.n_samples:
-            raise RecordError(f"recording {out_dir}: the source has no samples of these metrics in this time")
+            raise NothingRecordedError(
+                f"recording {out_dir}: the source has no samples of these metrics in this time"
+            )
         _write_description(work / FILE_NAME, details.id or out_dir.name, (start, end), details, written)
-        _move(work, out_dir)
+        put_in_place(work, out_dir)
     except OSError as error:
         raise RecordError(f"recording {out_dir} cannot be written: {error.strerror}") from None
     finally:
@@ -230,6 +240,7 @@ def _write_description(
         "group_events": [],
         "masked": [],
         "benign": [],
+        **details.labels,
         "provenance": provenance,
         "notes": details.notes,
     }
@@ -240,7 +251,7 @@ def _write_description(
         yaml.dump(content, out)
 
 
-def _move(work: Path, out_dir: Path) -> None:
+def put_in_place(work: Path, out_dir: Path) -> None:
     """Put the finished folder in place; an old one is moved away first and restored if that fails."""
     work.chmod(0o755)
     if not out_dir.exists():

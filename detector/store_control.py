@@ -122,6 +122,14 @@ class ControlStore:
         rows = self._store.rows("SELECT at FROM state WHERE name = 'pipeline'", ())
         return float(rows[0][0]) if rows else None
 
+    def put_entry(self, entry: AuditEntry) -> None:
+        """Keep a line of the trail about what changed nothing else."""
+
+        def write(connection: Statements) -> None:
+            _add(connection, entry)
+
+        self._store.apply(write)
+
     def put_mute(self, mute: Mute, entry: AuditEntry) -> None:
         """Keep a new or a changed mute."""
 

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from api.access import Entrance, Policy
 from api.app import create_app
 from detector.control.desk import Desk
+from detector.export import Exporter, Known
 from detector.service import Service
 from detector.service_contracts import ServiceHooks
 from detector.service_operators import Operated
@@ -46,6 +47,8 @@ class Cluster:
             hooks=ServiceHooks(published=self.desk.observe, operators=self.desk),
         )
         self.desk.attach(Operated(self.service, {"m"}))
+        known = Known(["m"], (FAULTY, OTHER), STEP, "0", "")
+        self.exporter = Exporter(ScriptedSource, lambda: known, self.store, self.desk.ledger, self.clock.now)
 
     def run(self, n_ticks: int) -> Cluster:
         for _ in range(n_ticks):
@@ -55,7 +58,9 @@ class Cluster:
 
     def app(self, policy: Policy | None = None, trials: Trials | None = None) -> FastAPI:
         entrance = Entrance(policy or Policy())
-        return create_app(self.service, desk=self.desk, entrance=entrance, trials=trials)
+        return create_app(
+            self.service, desk=self.desk, entrance=entrance, trials=trials, exporter=self.exporter
+        )
 
     def client(self, policy: Policy | None = None) -> TestClient:
         return TestClient(self.app(policy), base_url=LOCAL, raise_server_exceptions=False)

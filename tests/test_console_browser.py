@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
 
+from detector.case_archive import case_name, unpack
+from detector.source.incident_file import load_recording
 from detector.tokens import hash_of, make_token
 from tests.test_service_serve import Process, wait_for
 
@@ -260,6 +262,26 @@ def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) ->
     expect(page.locator("#steps")).to_contain_text("pending")
     expect(page.locator("#steps tbody tr").nth(1)).to_contain_text("suspect")
     expect(page.locator("#feedback")).to_contain_text("acknowledged by kim")
+    assert one.complaints == []
+
+
+def test_an_incident_is_downloaded_as_a_case_by_one_click(
+    service: Service, tab: Open, tmp_path: Path
+) -> None:
+    incident = next(item["incident_id"] for item in suspects(service) if item["node"] == FAULTY)
+    one = tab(service)
+    page = one.go(f"/incidents/{quote(incident, safe='')}")
+    with page.expect_download(timeout=WAIT_MS) as waiting:
+        page.get_by_role("button", name="Export").click()
+    assert waiting.value.suggested_filename == f"{case_name(incident)}.tar"
+    waiting.value.save_as(tmp_path / "case.tar")
+    (tmp_path / "case").mkdir()
+    unpack(tmp_path / "case.tar", tmp_path / "case", 1 << 28)
+    assert FAULTY in load_recording(tmp_path / "case").pool
+    expect(page.locator("#said")).to_contain_text("downloaded")
+    expect(page.get_by_role("button", name="Export")).to_be_enabled()
+    trail = service.get("/v1/audit")[1]["entries"]
+    assert ("export", f"incident {incident}") in {(line["action"], line["subject"]) for line in trail}
     assert one.complaints == []
 
 

@@ -214,6 +214,16 @@ class Desk:
                 self._end([cleared])
         return cleared
 
+    def exported(self, incident_id: str, by: str, note: str = "") -> None:
+        """Keep in the trail that the telemetry of an incident was handed out.
+
+        Raises
+        ------
+        StoreError
+            When it cannot be stored.
+        """
+        self.ledger.put_entry(self._entry(by, Action.EXPORT, f"incident {incident_id}", note))
+
     def observe(self, outcome: Outcome) -> None:
         """Follow an evaluation: labels get their end, dismissed incidents come back for new evidence.
 

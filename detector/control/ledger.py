@@ -43,6 +43,9 @@ class Ledger(Protocol):
     def count_mutes(self) -> int:
         """Return how many mutes are kept."""
 
+    def put_entry(self, entry: AuditEntry) -> None:
+        """Keep a line of the trail about what changed nothing else."""
+
     def put_mute(self, mute: Mute, entry: AuditEntry) -> None:
         """Keep a mute."""
 

@@ -16,6 +16,7 @@ class Action(StrEnum):
     UNMUTE = "unmute"
     REPAIRED = "repaired"
     REOPEN = "reopen"
+    EXPORT = "export"
 
 
 class Verdict(StrEnum):

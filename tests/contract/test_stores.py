@@ -192,6 +192,8 @@ def test_the_trail_is_append_only(place: Place) -> None:
             session.execute(statement)
     found = kept.audit(limit=10, offset=0)
     assert [(e.by, e.action) for e in found] == [("kim", Action.ACKNOWLEDGE), ("kim", Action.MUTE)]
+    kept.put_entry(entry(Action.EXPORT))
+    assert [e.action for e in kept.audit(limit=1, offset=0)] == [Action.EXPORT]
     assert found[0].number > found[1].number
 
 

@@ -1,6 +1,6 @@
 // What operators do: each button asks what it needs in a dialog, sends it, and says what came of it.
 
-import { change, inPath } from "./api.js";
+import { change, download, inPath } from "./api.js";
 import { h, say } from "./dom.js";
 
 const NAME = "oddnode-by";
@@ -106,4 +106,28 @@ export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen
     }));
   }
   return h("div.buttons", null, found);
+}
+
+let exporting = false;
+
+/** One click for the case of an incident; by the name that was last given. The head that holds it is drawn anew meanwhile. */
+export function exportButton(incident) {
+  const label = () => (exporting ? "Exporting …" : "Export");
+  const button = h("button", { type: "button", "data-key": `Export ${incident}`, disabled: exporting, title: "Telemetry and labels as a recorded incident, for oddnode replay",
+    onclick: async () => {
+      const shown = (is) => {
+        exporting = is;
+        for (const one of document.querySelectorAll("[data-key]")) {
+          if (one.dataset.key === button.dataset.key) Object.assign(one, { disabled: is, textContent: label() });
+        }
+      };
+      shown(true);
+      try {
+        say(`${await download(`v1/incidents/${inPath(incident)}/export`, { by: sessionStorage.getItem(NAME) ?? "" })} downloaded`);
+      } catch (error) {
+        say(`not exported: ${error.message}`);
+      }
+      shown(false);
+    } }, label());
+  return button;
 }

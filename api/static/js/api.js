@@ -86,6 +86,17 @@ export async function change(method, path, body) {
   return response.json();
 }
 
+/** A file that has to be made: sent for by POST, and handed to the browser's downloads. */
+export async function download(path, body) {
+  const response = await send(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  if (!response.ok) throw new ApiError(response.status, await refusal(response));
+  const name = /filename="([\w.-]+)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? "incident.tar";
+  const link = h("a", { href: URL.createObjectURL(await response.blob()), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  return name;
+}
+
 export const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
 
 /** As a name goes into a path: the routes take slashes, and everything else is encoded. */

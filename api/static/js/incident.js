@@ -1,6 +1,6 @@
 // One incident: its steps, what was said of it, and its evidence at the peak.
 
-import { buttons } from "./actions.js";
+import { buttons, exportButton } from "./actions.js";
 import { ApiError, follow, get, inPath, nodePage, steady, SUBJECT } from "./api.js";
 import { fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, evidence, marks, ranked } from "./parts.js";
@@ -18,7 +18,8 @@ function head(item, now) {
     diagnosis(item.diagnosis),
     item.diagnosis ? h("ul.plain", null, item.diagnosis.reasons.map((line) => h("li", null, name(line)))) : null,
     item.suspect_at === null ? h("p.quiet", null, "a first sign that named nobody")
-      : buttons({ node: item.node, incident: item.id, acknowledged: item.acknowledged, dismissed: item.dismissed, muted: {}, isOpen: false, after: refresh }));
+      : buttons({ node: item.node, incident: item.id, acknowledged: item.acknowledged, dismissed: item.dismissed, muted: {}, isOpen: false, after: refresh }),
+    h("div.buttons", null, exportButton(item.id)));
 }
 
 async function show() {
