@@ -1,6 +1,6 @@
 """All benchmarks; writes ``benchmarks/RESULTS.md``.
 
-Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [--quick]``; `day` only when it is asked for
+Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [--quick]``; day only when asked for
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ are the yardstick beside it. 1,500 times real time was set on a machine on which
     "core": """\
 `Pipeline.evaluate` alone, on samples that are arrays already; median over ticks.""",
     "day": """\
-24 hours of the reference cluster through `Service` and `Store` (SQLite) at accelerated time: the clock is put forward
-a step at a time and `tick` is called, everything else is what `oddnode serve` runs; the learnt state is saved as often as its bound
-of a twentieth of the time allows. The cluster is simulated in another process, so that memory is the service's
-own. Every two hours another node has a fault for 30 minutes; it must be named once within 15 minutes and cleared once, not while it
-lasts and at most 45 minutes after its end (errors stay evidence for 30 minutes, then 10 minutes of healthy data).""",
+24 hours of the reference cluster through `Service` and `Store` (SQLite) at accelerated time: the clock is
+put forward a step at a time and `tick` is called, everything else is what `oddnode serve` runs; the learnt
+state is saved as often as its bound of a twentieth of the time allows. The cluster is simulated in another
+process, so that memory is the service's own. Every two hours another node has a fault for 30 minutes; it
+must be named once within 15 minutes and cleared once, not while it lasts and at most 45 minutes after its
+end (errors stay evidence for 30 minutes, then 10 minutes of healthy data).""",
 }
 
 
