@@ -12,6 +12,7 @@ from benchmarks.bench_core import core_rows
 from benchmarks.bench_day import CLEARED_WITHIN_S, _why_not_once, day_rows, planted
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
+from benchmarks.bench_what_if import what_if_rows
 from benchmarks.child import Child, peak_rss_mib
 from benchmarks.report import Row
 from benchmarks.run import NAMES, TEXTS, main
@@ -91,6 +92,14 @@ def test_a_day_tells_memory_and_whether_each_fault_was_named_and_cleared_once() 
     assert _why_not_once(fault, fault.onset + 901, fault.end + 600) == "named late"
     assert _why_not_once(fault, fault.onset + 240, None) == "not cleared in time"
     assert _why_not_once(fault, fault.onset + 240, fault.end - 30) == "cleared while it lasted"
+
+
+@pytest.mark.server
+def test_ticks_beside_a_try_are_measured() -> None:
+    told = figures(list(what_if_rows(TINY, history=12, n_ticks=2)))
+    assert number(told["tick without a try"]) >= 0
+    assert number(told["tick beside a try"]) >= 0
+    assert number(told["peak memory of the try"]) > 10
 
 
 def test_a_child_that_dies_is_an_error() -> None:

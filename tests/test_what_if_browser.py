@@ -67,6 +67,10 @@ def test_what_is_wrong_is_told_and_a_try_is_called_off(service: Service, tab: Op
     page.keyboard.press("Enter")
     field = page.get_by_label(THRESHOLD, exact=True)
     assert field.evaluate("field => field.validity.rangeUnderflow"), "the browser holds it back"
+    put(page, THRESHOLD, "x")
+    page.keyboard.press("Enter")
+    assert field.evaluate("field => field.validity.valueMissing"), "nothing is no value in effect"
+    expect(page.locator("#s-run")).to_be_hidden()
     page.get_by_role("button", name="Values in effect").press("Enter")
     expect(field).to_have_value("5")
     expect(page.locator(".knob.changed")).to_have_count(0)

@@ -65,7 +65,9 @@ function reset() {
 }
 
 async function begin() {
-  if (!$("knobs").reportValidity()) return;
+  // what stays as it is may lie outside of what can be tried
+  const asked = [...inputs().filter((input) => input.value === "" || isChanged(input)), $("hours")];
+  if (asked.some((input) => !input.reportValidity())) return;
   const changes = Object.fromEntries(inputs().filter(isChanged).map((input) => [input.name, Number(input.value)]));
   if (!Object.keys(changes).length) {
     problem("Nothing is changed yet: change a value first.");
