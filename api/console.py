@@ -28,7 +28,7 @@ STATIC_HEADERS = {"cache-control": "no-cache"}
 """A browser may keep a file, and asks each time whether it is still the same."""
 
 OPEN_PREFIXES = ("/static/", "/nodes/", "/incidents/")
-OPEN_PAGES = frozenset({"/incidents"})
+OPEN_PAGES = frozenset({"/incidents", "/tune"})
 
 MAX_NAME = 300
 
@@ -129,6 +129,10 @@ def add_console(app: FastAPI, pages: Pages) -> None:
     @app.get("/incidents/{incident_id:path}", **hidden)
     async def incident(request: Request, incident_id: str) -> Response:
         return pages.page(request, "incident", incident_id)
+
+    @app.get("/tune", **hidden)
+    async def tune(request: Request) -> Response:
+        return pages.page(request, "tune")
 
     @app.get("/static/{name:path}", **hidden)
     async def static(request: Request, name: str) -> Response:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from api import examples_explain, present
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
-from api.parameters import ok
+from api.parameters import ok, seen_at
 from api.schemas import Timed
 from detector.explanation import Answer, Basis, Explanation, PastIncident, near
 from detector.outcome import Transition
@@ -27,6 +27,11 @@ AHEAD_S = 60.0
 NOT_KEPT = (
     "of the past only incidents are kept, the numbers only of the newest evaluation ({newest:.0f}): "
     "for the numbers then, record that time with `oddnode record` and explain the recording"
+)
+
+NOT_KEPT_OF_RECORDING = (
+    "of the recording's past the numbers are kept only of nodes that were pending or suspect: "
+    "`oddnode explain {node} {name} --at {at:.0f}` tells them"
 )
 
 
@@ -69,16 +74,18 @@ def add_explain(router: APIRouter, view: ServiceView) -> None:
         ] = 12,
     ) -> dict[str, Any]:
         """Tell each layer's evidence with its thresholds, and what was missing or undetermined."""
-        latest = view.latest()
+        # a live service answers of its past from history, a recording from what is kept of it
+        seen = view if at is None or view.recording() is None else seen_at(view, at)
+        latest = seen.latest()
         if latest is None:
             reasons = "; ".join(view.readiness().reasons) or "nothing was evaluated yet"
             raise HTTPException(503, reasons, headers={"Retry-After": "10"})
         newest = latest.outcome.at
-        if at is not None and at > newest + (view.data_age_s() or 0.0) + AHEAD_S:
+        if at is not None and seen is view and at > newest + (view.data_age_s() or 0.0) + AHEAD_S:
             raise HTTPException(422, f"at: {at:.0f} lies in the future")
-        found = view.explain(node, signals) if at is None or at >= newest else None
-        answer = _now(view, node, at, found) if found is not None else _then(view, latest, node, at)
-        return {**present.timed(view, latest), **msgspec.to_builtins(answer)}
+        found = seen.explain(node, signals) if at is None or at >= newest else None
+        answer = _now(seen, node, at, found) if found is not None else _then(seen, latest, node, at)
+        return {**present.timed(seen, latest), **msgspec.to_builtins(answer)}
 
 
 def _now(view: ServiceView, node: str, at: float | None, found: Explanation) -> Answer:
@@ -107,6 +114,8 @@ def _then(view: ServiceView, latest: Latest, node: str, at: float | None) -> Ans
     opened = {step.incident_id for step in steps}
     kept = [item for item in stored if item.id in opened]
     note = NOT_KEPT.format(newest=newest)
+    if (played := view.recording()) is not None and at is not None:
+        note = NOT_KEPT_OF_RECORDING.format(name=played.name, node=node, at=then)
     if node not in known:
         note = "the node has had no series since the service was started; what is known are its incidents"
     elif not kept:

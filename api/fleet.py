@@ -11,7 +11,7 @@ from pydantic import Field
 
 from api import present
 from api.errors import INTERNAL, INVALID, UNAVAILABLE
-from api.parameters import ok
+from api.parameters import At, ok, seen_at
 from api.schemas import Answer, Status, Timed
 from detector.outcome import Verdict
 from detector.service_view import Coverage, Latest, ServiceView
@@ -105,12 +105,13 @@ def add_fleet(
             **INTERNAL,
         },
     )
-    def fleet() -> dict[str, Any]:
+    def fleet(at: At = None) -> dict[str, Any]:
         """Return each node's strongest evidence in each monitored target, and what there is to judge by."""
-        latest = evaluated(view)
-        known = view.coverage() or Coverage(latest.outcome.at)
+        seen = seen_at(view, at)
+        latest = evaluated(seen)
+        known = seen.coverage() or Coverage(latest.outcome.at)
         return {
-            **present.timed(view, latest),
+            **present.timed(seen, latest),
             "targets": [msgspec.to_builtins(item) for item in known.targets],
             "exporters": [msgspec.to_builtins(item) for item in known.exporters],
             "nodes": [

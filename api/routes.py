@@ -16,7 +16,8 @@ from api.export import add_export
 from api.fleet import add_fleet
 from api.marks import Marks
 from api.offenders import add_offenders
-from api.parameters import MAX_LIMIT, Limit, Offset, Time, ok
+from api.parameters import MAX_LIMIT, At, Limit, Offset, Time, ok, seen_at
+from api.recording import add_recording
 from api.series import add_series
 from api.what_if import add_what_if
 from detector.control.desk import Desk
@@ -47,6 +48,7 @@ def create_router(
     add_fleet(router, view, _evaluated, marks.is_muted)
     add_events(router, view, lambda: None if desk is None else desk.holds())
     add_explain(router, view)
+    add_recording(router, view)
     add_offenders(router, view, marks.is_dismissed)
     add_control(router, desk)
     add_what_if(router, view, trials)
@@ -70,13 +72,14 @@ def _add_suspects(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         summary="Machines to look at now",
         responses={**ok(examples.SUSPECTS, "Strongest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
-    def suspects(limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+    def suspects(limit: Limit = 100, offset: Offset = 0, at: At = None) -> dict[str, Any]:
         """List the nodes that deviate from their peers for long enough, each with its evidence."""
-        latest = _evaluated(view)
+        seen = seen_at(view, at)
+        latest = _evaluated(seen)
         verdicts = {verdict.node: verdict for verdict in latest.outcome.verdicts}
         shown = [item for item in latest.suspects if not marks.is_dismissed(item.id)]
         return {
-            **present.timed(view, latest),
+            **present.timed(seen, latest),
             "suspects": [
                 marks.suspect(item, verdicts.get(item.node)) for item in shown[offset : offset + limit]
             ],
@@ -106,16 +109,18 @@ def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         ] = False,
         limit: Limit = 100,
         offset: Offset = 0,
+        at: At = None,
     ) -> dict[str, Any]:
         """List stored incidents that were open at some time between `since` and `until`."""
         wanted = IncidentFilter(node, state, since, until, was_suspect)
+        seen = seen_at(view, at)
         return {
-            **present.timed(view, view.latest()),
-            "total": view.store.count_incidents(wanted),
+            **present.timed(seen, seen.latest()),
+            "total": seen.store.count_incidents(wanted),
             "limit": limit,
             "offset": offset,
             "incidents": [
-                marks.incident(item) for item in view.store.incidents(wanted, limit=limit, offset=offset)
+                marks.incident(item) for item in seen.store.incidents(wanted, limit=limit, offset=offset)
             ],
         }
 
@@ -128,17 +133,20 @@ def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:
             **ok(examples.INCIDENT, "The incident."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL
         },
     )  # fmt: skip
-    def incident(incident_id: Annotated[str, Path(min_length=1, max_length=300)]) -> dict[str, Any]:
+    def incident(
+        incident_id: Annotated[str, Path(min_length=1, max_length=300)], at: At = None
+    ) -> dict[str, Any]:
         """Tell the life of one incident."""
-        found = view.store.incident(incident_id)
+        seen = seen_at(view, at)
+        found = seen.store.incident(incident_id)
         if found is None:
             raise HTTPException(404, f"incident {incident_id!r} is not known")
         return {
-            **present.timed(view, view.latest()),
+            **present.timed(seen, seen.latest()),
             "incident": marks.incident(found),
             "transitions": [
                 present.plain(item)
-                for item in view.store.transitions(incident_id=incident_id, limit=MAX_LIMIT)
+                for item in seen.store.transitions(incident_id=incident_id, limit=MAX_LIMIT)
             ],
         }
 
@@ -158,16 +166,18 @@ def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         pool: Annotated[str | None, Query(max_length=253, description="Only nodes of this pool.")] = None,
         limit: Limit = 100,
         offset: Offset = 0,
+        at: At = None,
     ) -> dict[str, Any]:
         """List what is known of every node."""
-        latest = _evaluated(view)
+        seen = seen_at(view, at)
+        latest = _evaluated(seen)
         found = [
             verdict
             for verdict in latest.outcome.verdicts
             if (status is None or verdict.status.value == status) and (pool is None or verdict.pool == pool)
         ]
         return {
-            **present.timed(view, latest),
+            **present.timed(seen, latest),
             "total": len(found),
             "limit": limit,
             "offset": offset,
@@ -181,19 +191,20 @@ def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         summary="One node with its evidence and incidents",
         responses={**ok(examples.NODE, "The node."), **UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL},
     )
-    def one_node(node: Annotated[str, Path(min_length=1, max_length=253)]) -> dict[str, Any]:
+    def one_node(node: Annotated[str, Path(min_length=1, max_length=253)], at: At = None) -> dict[str, Any]:
         """Tell all that is known of one node."""
-        latest = _evaluated(view)
+        seen = seen_at(view, at)
+        latest = _evaluated(seen)
         verdict = next((v for v in latest.outcome.verdicts if v.node == node), None)
         if verdict is None:
             raise HTTPException(404, f"node {node!r} is not known")
         return {
-            **present.timed(view, latest),
+            **present.timed(seen, latest),
             "node": marks.node(verdict, latest),
             "evidence": [present.evidence(item) for item in verdict.evidence],
             "incidents": [
                 marks.incident(item)
-                for item in view.store.incidents(IncidentFilter(node=node), limit=SHOWN_WITH_NODE)
+                for item in seen.store.incidents(IncidentFilter(node=node), limit=SHOWN_WITH_NODE)
             ],
             "data_quality": [present.plain(f) for f in latest.outcome.data_quality if f.node == node],
         }
@@ -207,11 +218,12 @@ def _add_groups(router: APIRouter, view: ServiceView) -> None:
         summary="Peer groups and group events",
         responses={**ok(examples.GROUPS, "All groups."), **INVALID, **UNAVAILABLE, **INTERNAL},
     )
-    def groups(limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+    def groups(limit: Limit = 100, offset: Offset = 0, at: At = None) -> dict[str, Any]:
         """List who is compared with whom, and what moved whole groups so that nobody is blamed."""
-        latest = _evaluated(view)
+        seen = seen_at(view, at)
+        latest = _evaluated(seen)
         return {
-            **present.timed(view, latest),
+            **present.timed(seen, latest),
             "total": len(latest.groups),
             "limit": limit,
             "offset": offset,
@@ -227,7 +239,7 @@ def _add_groups(router: APIRouter, view: ServiceView) -> None:
                 for group in latest.groups[offset : offset + limit]
             ],
             "group_events": [
-                present.plain(event) for event in view.store.group_events(limit=SHOWN_WITH_NODE)
+                present.plain(event) for event in seen.store.group_events(limit=SHOWN_WITH_NODE)
             ],
             "data_quality": [present.plain(f) for f in latest.outcome.data_quality if not f.node],
         }

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from api import examples, present, schemas
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
-from api.parameters import NodeName, ok
+from api.parameters import At, NodeName, ok, seen_at
 from detector.core.neighbours import Neighbours
 from detector.core.series_view import Scope, SeriesQuery
 from detector.outcome import Status
@@ -54,17 +54,19 @@ def add_series(router: APIRouter, view: ServiceView, evaluated: Callable[[Servic
             int, Query(ge=0, le=24, description="Lines of so many single peers with each signal.")
         ] = 0,
         limit: Annotated[int, Query(ge=1, le=100, description="How many signals at most.")] = 20,
+        at: At = None,
     ) -> dict[str, Any]:
         """Return values over the kept window beside the peers' median, quartiles and ordinary band."""
-        latest = evaluated(view)
+        seen = seen_at(view, at)
+        latest = evaluated(seen)
         pairs = [text.partition("=") for text in label]
         labels = tuple((name, value) for name, _, value in pairs)
-        found = view.series(SeriesQuery(node, metric, part, labels, Scope(scope), peers, limit))
+        found = seen.series(SeriesQuery(node, metric, part, labels, Scope(scope), peers, limit))
         if not found:
             where = f"node {node!r}" + (f", part {part!r}," if part else "")
             like = " with these labels" if label else ""
             raise HTTPException(404, f"{where} has no metric {metric!r} that is compared{like}")
-        return {**present.timed(view, latest), "series": [present.series(item) for item in found]}
+        return {**present.timed(seen, latest), "series": [present.series(item) for item in found]}
 
     @router.get(
         "/neighbours",
@@ -73,16 +75,17 @@ def add_series(router: APIRouter, view: ServiceView, evaluated: Callable[[Servic
         summary="Nodes on the same switch, rack or export",
         responses={**ok(examples.NEIGHBOURS, "One entry per label and value."), **answers},
     )
-    def neighbours(node: NodeName) -> dict[str, Any]:
+    def neighbours(node: NodeName, at: At = None) -> dict[str, Any]:
         """List what a node shares with others, as far as labels of its series tell, and how those are."""
-        latest = evaluated(view)
+        seen = seen_at(view, at)
+        latest = evaluated(seen)
         states = {verdict.node: verdict.status for verdict in latest.outcome.verdicts}
         if node not in states:
             raise HTTPException(404, f"node {node!r} is not known")
         return {
-            **present.timed(view, latest),
+            **present.timed(seen, latest),
             "node": node,
-            "shared": [_shared(item, node, states) for item in view.neighbours(node)],
+            "shared": [_shared(item, node, states) for item in seen.neighbours(node)],
         }
 
 

@@ -1,6 +1,7 @@
 """All benchmarks; writes ``benchmarks/RESULTS.md``.
 
-Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [--quick]``
+Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [what-if] [--quick]``; the last two only
+when they are asked for.
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ from pathlib import Path
 
 from benchmarks import report
 from benchmarks.bench_core import core_rows
+from benchmarks.bench_day import day_rows
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_replay import shapes as replay_shapes
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
+from benchmarks.bench_what_if import what_if_rows
 from simulator.config import ClusterConfig
 from simulator.metric_sets import reference_shape, story
 
-NAMES = {"tick": "Reference tick", "scale": "Scale", "replay": "Replay", "core": "Evaluation alone"}
+NAMES = {
+    "tick": "Reference tick",
+    "scale": "Scale",
+    "replay": "Replay",
+    "core": "Evaluation alone",
+    "day": "A day of the service",
+    "what-if": "Ticks beside a try of other settings",
+}
+ON_REQUEST = frozenset({"day", "what-if"})
 
 TEXTS = {
     "tick": """\
@@ -51,17 +62,29 @@ are the yardstick beside it. 1,500 times real time was set on a machine on which
 3 seconds that this leaves.""",
     "core": """\
 `Pipeline.evaluate` alone, on samples that are arrays already; median over ticks.""",
+    "day": """\
+24 hours of the reference cluster through `Service` and `Store` (SQLite) at accelerated time: the clock is
+put forward a step at a time and `tick` is called, everything else is what `oddnode serve` runs; the learnt
+state is saved as often as its bound of a twentieth of the time allows. The cluster is simulated in another
+process, so that memory is the service's own. Every two hours another node has a fault for 30 minutes; it
+must be named once within 15 minutes and cleared once, not while it lasts and at most 45 minutes after its
+end (errors stay evidence for 30 minutes, then 10 minutes of healthy data).""",
+    "what-if": """\
+A VictoriaMetrics with three quarters of an hour of the reference cluster, fed on tick by tick. Ticks of
+Oddnode are measured alone, then beside a try of another threshold over those three quarters (`oddnode what-
+if`: a process of its own with the lowest priority and one thread, two pipelines), then alone again. Ticks
+follow each other without the pause of a live service, and database, ticks and try share the processors.""",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is asked for, print it, and put it in the page unless the shapes are tiny."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="*", choices=[*NAMES, []], help="all of them by default")
+    parser.add_argument("which", nargs="*", choices=[*NAMES, []], help="all but day and what-if by default")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, to see that it runs")
     parser.add_argument("--output", type=Path, help="page to write; RESULTS.md unless --quick")
     given = parser.parse_args(argv)
-    which = given.which or list(NAMES)
+    which = given.which or [key for key in NAMES if key not in ON_REQUEST]
     runs = _runs(quick=given.quick)
     output = given.output or (None if given.quick else report.PAGE)
     for key in which:
@@ -93,6 +116,8 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
             "scale": lambda: scale_rows({"tiny": tiny}, few),
             "replay": lambda: replay_rows(tiny, minutes=10, rounds=1),
             "core": lambda: core_rows([(5, 2)], ticks=2),
+            "day": lambda: day_rows(tiny, hours=0.1),
+            "what-if": lambda: what_if_rows(tiny, history=12, n_ticks=2),
         }
     shape = reference_shape()
     sizes = {
@@ -108,6 +133,8 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
             for row in replay_rows(shape, minutes=75, rounds=3, is_judged=is_judged)
         ),
         "core": lambda: core_rows([(63, 8), (63, 224), (250, 8), (250, 224), (1000, 8)], ticks=10),
+        "day": lambda: day_rows(ClusterConfig(metrics=shape)),
+        "what-if": lambda: what_if_rows(ClusterConfig(metrics=shape), history=90, n_ticks=15),
     }
 
 

@@ -10,12 +10,15 @@ from functools import partial
 
 from detector.calibration.chosen import choose
 from detector.calibration.model import Calibration
+from detector.errors import SettingsError
 from detector.pipeline import Pipeline
+from detector.plain_text import utc_second
 from detector.replay import pipeline_for
 from detector.service_clock import Clock, RecordedClock, SystemClock
 from detector.service_plan import Begin
 from detector.settings import ScheduleSettings, Settings
 from detector.source.base import Source
+from detector.source.incident_file import Recording
 from detector.source.opening import open_source
 from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import load_catalog
@@ -58,6 +61,8 @@ class Parts:
         The one of the settings; a recording has a step of its own.
     begin
         Where a recording begins, None for a live source.
+    recording
+        What is played, None for a live source.
     judging
         Makes what samples are judged with, by any settings; raises `OddnodeError` or `CatalogError` when
         they cannot be used.
@@ -69,6 +74,7 @@ class Parts:
     schedule: ScheduleSettings
     begin: Begin | None
     judging: Callable[[Settings], Judging]
+    recording: Recording | None = None
 
 
 def parts_of(settings: Settings) -> Parts:
@@ -133,5 +139,9 @@ def _recorded(settings: Settings) -> Parts:
     step_s = float(recording.step_s)
     schedule = settings.schedule.model_copy(update={"step_s": step_s, "evaluation_delay_s": 0.0})
     begin = Begin(math.floor(recording.start / step_s) + 1, int((recording.start - step_s) * 1000) - 1)
-    clock = RecordedClock(recording.start, recording.end, played.speed)
-    return Parts(lambda: source, partial(RecordingSource, source.path), clock, schedule, begin, judging)
+    if played.at is not None and not recording.start <= played.at <= recording.end:
+        lasts = f"{utc_second(recording.start)} to {utc_second(recording.end)}"
+        raise SettingsError(f"recording.at: {played.at:.0f} lies outside of {played.path}, {lasts}")
+    clock = RecordedClock(recording.start, recording.end, played.speed, played.at)
+    again = partial(RecordingSource, source.path)
+    return Parts(lambda: source, again, clock, schedule, begin, judging, recording)

@@ -18,7 +18,7 @@ from detector.delivery.delivery import Delivery
 from detector.errors import StoreError
 from detector.explain import explain
 from detector.export import Exporter, Known
-from detector.outcome import Outcome
+from detector.outcome import Outcome, Status
 from detector.pipeline import Pipeline
 from detector.reload import Change
 from detector.service import Service
@@ -26,7 +26,9 @@ from detector.service_contracts import ServiceHooks, Successor
 from detector.service_log import configure_logging
 from detector.service_operators import Operated
 from detector.service_pools import PoolQuery
+from detector.service_recorded import Recorded
 from detector.service_standby import show_others
+from detector.service_view import Latest
 from detector.settings import Settings
 from detector.settings_change import JUDGING, applicable, differences
 from detector.store_contract import Keeping, Shared
@@ -35,6 +37,9 @@ from detector.tokens import Tokens
 from detector.what_if.trials import Trials
 
 log = logging.getLogger("oddnode.detector.app")
+
+MAX_EXPLAINED = 20
+"""Nodes whose reasons are kept of each evaluation of a recording."""
 
 PAST_S = 8 * 86400.0
 """A try reaches back a week and what is read before it: mutes that were over then are of no interest."""
@@ -98,6 +103,9 @@ class Running:
         telemetry.configured(settings.describe())
         judging.pipeline.muted_metrics = desk.metric_mutes
         self.delivery = self._make_delivery(settings)
+        self.recorded = None
+        if (played := parts.recording) is not None:
+            self.recorded = Recorded(played.id, played.start, played.end, float(played.step_s))
         self.service = Service(
             parts.schedule,
             parts.open_source,
@@ -114,6 +122,7 @@ class Running:
                 partial(coverage, judging.pipeline),
                 desk,
                 lambda: self.before_tick(),
+                self.recorded,
             ),
         )
         desk.attach(Operated(self.service, judging.pipeline.catalog.by_name))
@@ -179,6 +188,8 @@ class Running:
         query, why = self._pool_query(settings, new), partial(explain, new)
         self.service.go_on_with(Successor(new, take_up, query, why, partial(coverage, new)))
         self._pipeline = new
+        if self.recorded is not None:
+            self.recorded.forget_frames()
         self._desk.attach(Operated(self.service, new.catalog.by_name))
         self._show(judging)
 
@@ -195,11 +206,23 @@ class Running:
         self._desk.observe(outcome)
         latest = self.service.latest()
         if latest is not None:
+            if self.recorded is not None:
+                self._keep(self.recorded, latest)
             self.delivery.feed(outcome, latest.suspects)
             if isinstance(self._store, Shared):
                 show_others(self._store, latest)
         if self.watch is not None:
             self.watch(outcome)
+
+    def _keep(self, recorded: Recorded, latest: Latest) -> None:
+        """Keep an evaluation, with the reasons of nodes that are not clear; from the tick's thread."""
+        pipeline = self._pipeline
+        odd = [v.node for v in latest.outcome.verdicts if v.status in (Status.SUSPECT, Status.PENDING)]
+        explained = {
+            node: told for node in odd[:MAX_EXPLAINED] if (told := explain(pipeline, node)) is not None
+        }
+        frame = next(iter(pipeline.window.frames()[-1:]), None)
+        recorded.keep(latest, coverage(pipeline), explained, frame)
 
     def _known(self, version: str) -> Known:
         latest, pipeline = self.service.latest(), self._pipeline

@@ -31,6 +31,7 @@ from detector.cli_export import export
 from detector.cli_feedback import feedback
 from detector.cli_files import write_text
 from detector.cli_offenders import offenders
+from detector.cli_report import report
 from detector.cli_suspects import suspects
 from detector.cli_token import token
 from detector.cli_top import top
@@ -59,6 +60,7 @@ app.command()(demo)
 app.command()(evaluate)
 app.command()(explain)
 app.command()(offenders)
+app.command()(report)
 app.command()(suspects)
 app.command()(top)
 app.command("what-if")(what_if)

@@ -14,7 +14,9 @@ from detector.app import ServeHooks
 from detector.app import serve as run_service
 from detector.errors import SettingsError
 from detector.outcome import Outcome, Status
+from detector.plain_text import recorded_moment
 from detector.settings import HttpSettings, LogSettings, RecordingSettings, Settings, StoreSettings
+from detector.source.incident_file import load_recording
 
 DEFAULT_CASE = Path(__file__).resolve().parent.parent / "replay_data" / "gpu068-nvlink"
 
@@ -66,14 +68,22 @@ def demo(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8080,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Begin to play here, all before it evaluated at once: RFC 3339, epoch seconds, or since the "
+            "recording's start as in +12m or +1h30m."
+        ),
+    ] = None,
 ) -> None:
-    """Run the service on a recorded incident, played as if it were live."""
+    """Run the service on a recorded incident, played as if it were live; the pages get a slider over time."""
     if not case.is_dir():
         raise SettingsError(f"{case}: no such recording; give the folder of one")
+    begin = None if at is None else recorded_moment(at, load_recording(case).start)
     announcer = Announcer(Console())
     with tempfile.TemporaryDirectory(prefix="oddnode-demo-") as folder:
         settings = Settings(
-            recording=RecordingSettings(path=case, speed=speed),
+            recording=RecordingSettings(path=case, speed=speed, at=begin),
             store=StoreSettings(path=Path(folder) / "oddnode.db"),
             http=HttpSettings(port=port),
             log=LogSettings(level="error"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from detector.explain import explain as explain_node
 from detector.explain_text import lines, status_of
 from detector.explanation import Answer, Basis, near
 from detector.outcome import Outcome, Status, Transition
-from detector.plain_text import in_calendar, iso_moment, utc_second
+from detector.plain_text import recorded_moment, utc_second
 from detector.replay import grid, pipeline_for, play
 from detector.settings import Settings, load_settings
 from detector.source.incident_file import Recording
@@ -32,7 +31,6 @@ from grouping.catalog import Catalog, load_catalog
 
 FOUND, UNJUDGED = 1, 3
 
-_AFTER_START = re.compile(r"\+(?=.)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 _STYLES = {Status.SUSPECT: "bold red", Status.PENDING: "yellow", Status.CLEAR: "green"}
 
 
@@ -118,7 +116,7 @@ def of_recording(
         When the recording cannot be read, the time lies outside of it or the node is not in it.
     """
     recording = load_recording(case)
-    asked_at = recording.end if at is None else moment_of(at, recording.start)
+    asked_at = recording.end if at is None else recorded_moment(at, recording.start)
     times = list(grid(recording.start, min(asked_at, recording.end), recording.step_s))
     if not times or asked_at > recording.end:
         raise OddnodeError(_outside(recording, at or "the end", asked_at))
@@ -176,7 +174,7 @@ def of_service(
     """
     parameters = {"node": node, "signals": str(n_signals)}
     if at is not None:
-        parameters["at"] = repr(moment_of(at, None))
+        parameters["at"] = repr(recorded_moment(at, None))
     address = f"{url.rstrip('/')}/v1/explain"
     status, body = ask(address, parameters, token_file=token_file)
     told = message_of(body) if status != 200 else ""
@@ -192,44 +190,6 @@ def of_service(
         return msgspec.json.decode(body, type=Answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OddnodeError(f"{address}: the answer is not that of an Oddnode service: {error}") from None
-
-
-def moment_of(text: str, start: float | None) -> float:
-    """Return epoch seconds of a time as written on the command line.
-
-    Parameters
-    ----------
-    text
-        RFC 3339 (UTC without a zone), epoch seconds, or ``+1h30m`` after the start.
-    start
-        Start of the recording, None when there is none.
-
-    Raises
-    ------
-    OddnodeError
-        When it is none of these.
-    """
-    relative = _AFTER_START.fullmatch(text)
-    if relative is not None:
-        if start is None:
-            raise OddnodeError(f"--at {text!r} counts from a recording's start, and a service has none")
-        days, hours, minutes, seconds = (float(part or 0) for part in relative.groups())
-        found = start + 86400 * days + 3600 * hours + 60 * minutes + seconds
-    else:
-        found = _absolute(text)
-    return in_calendar(found, text, "--at")
-
-
-def _absolute(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        try:
-            return iso_moment(text)
-        except ValueError:
-            raise OddnodeError(
-                f"--at {text!r} is neither RFC 3339, nor epoch seconds, nor a time after the start as +12m is"
-            ) from None
 
 
 def _show(answer: Answer, json_file: Path | None) -> None:

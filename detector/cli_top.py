@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console, Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -27,8 +27,12 @@ MAX_CELL = 200
 PLAIN_WIDTH = 2000
 """Wider than any row: no line is wrapped where no terminal does it."""
 
-COLUMNS = {"node": 30, "state": 7, "part": 16, "since (UTC)": 16, "score": 6, "likely": 24}
-"""Names of the columns with their greatest width in a terminal; the reason gets what is left."""
+COLUMNS = {"node": 30, "state": 7, "part": 16, "since (UTC)": 11, "score": 5, "likely": 30}
+NARROW = {"node": 18, "part": 10}
+"""Greatest width of columns in a terminal, and in one that is not `WIDE`; the last one gets what is left."""
+
+WIDE = 110
+"""Columns of a terminal from which on there is room for the reason."""
 
 STYLES = {"suspect": "bold red", "seen": "red", "muted": "dim", "pending": "yellow"}
 
@@ -171,7 +175,7 @@ def _printed(seen: Seen | None, limit: int) -> int:
         console.print(line, markup=False)
     if seen is None:
         return UNJUDGED
-    console.print(table(seen, limit, is_plain=True))
+    console.print(table(seen, limit))
     if any(one.muted is None for one in seen.named.suspects):
         return FOUND
     return UNJUDGED if sum(seen.named.undetermined.values()) >= seen.named.n_nodes else 0
@@ -183,7 +187,7 @@ def _follow(
     answered, problem = time.monotonic(), ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(page(base, seen, problem, limit, console.height), refresh=True)
+            live.update(page(base, seen, problem, limit, console.size), refresh=True)
             time.sleep(every)
             try:
                 seen, problem, answered = look(base, token_file), "", time.monotonic()
@@ -191,7 +195,7 @@ def _follow(
                 problem = f"NO ANSWER for {time.monotonic() - answered:.0f} s, asking again: {error}"
 
 
-def page(base: str, seen: Seen | None, problem: str, limit: int, height: int) -> Group:
+def page(base: str, seen: Seen | None, problem: str, limit: int, size: ConsoleDimensions) -> Group:
     """Return what fills the terminal.
 
     Parameters
@@ -204,8 +208,8 @@ def page(base: str, seen: Seen | None, problem: str, limit: int, height: int) ->
         Why there is no newer one, empty when there is.
     limit
         Rows at most.
-    height
-        Lines of the terminal.
+    size
+        Of the terminal.
     """
     lines = [Text(_cell(f"oddnode top  {base}  (Ctrl-C ends)"), style="bold")]
     if problem:
@@ -216,8 +220,8 @@ def page(base: str, seen: Seen | None, problem: str, limit: int, height: int) ->
     if seen is None:
         return Group(*lines)
     # a line for the names of the columns, one for what is left out
-    rows = max(1, min(limit, height - len(lines) - 2))
-    return Group(*lines, table(seen, rows, is_plain=False))
+    rows = max(1, min(limit, size.height - len(lines) - 2))
+    return Group(*lines, table(seen, rows, width=size.width))
 
 
 def heading(seen: Seen | None) -> list[str]:
@@ -244,7 +248,7 @@ def heading(seen: Seen | None) -> list[str]:
     return [_cell(line) for line in lines]
 
 
-def table(seen: Seen, rows: int, *, is_plain: bool) -> Table | Text:
+def table(seen: Seen, rows: int, *, width: int | None = None) -> Table | Text:
     """Return suspects and nodes with first signs as one table, a sentence when there are none.
 
     Parameters
@@ -253,20 +257,36 @@ def table(seen: Seen, rows: int, *, is_plain: bool) -> Table | Text:
         The answer.
     rows
         How many at most; what is left out is counted in the last line.
-    is_plain
-        True for text that is as wide as it must be, False for what fits a terminal.
+    width
+        Columns of the terminal; None for plain text that is as wide as it must be.
     """
     found = list(_rows(seen))
     if not found:
         return Text("no suspect")
+    is_plain = width is None
+    has_why = width is None or width >= WIDE
     made = Table(
         box=None, pad_edge=False, expand=not is_plain, header_style="" if is_plain else "bold underline"
     )
-    for name, width in COLUMNS.items():
-        made.add_column(name, no_wrap=True, overflow="ellipsis", max_width=None if is_plain else width)
-    made.add_column("why", no_wrap=True, overflow="ellipsis", ratio=None if is_plain else 1)
+    for name, wide in COLUMNS.items():
+        most = None if is_plain else wide if has_why else NARROW.get(name, wide)
+        least = most if name in ("state", "since (UTC)", "score") else None
+        is_rest = name == "likely" and not has_why
+        made.add_column(
+            name,
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if is_rest else None,
+            min_width=least,
+            max_width=None if is_rest else most,
+        )
+    if has_why:
+        made.add_column("why", no_wrap=True, overflow="ellipsis", ratio=None if is_plain else 1)
     for cells in found[:rows]:
-        made.add_row(*(Text(_cell(cell)) for cell in cells), style=None if is_plain else STYLES[cells[1]])
+        shown = [Text(_cell(cell)) for cell in cells[: len(made.columns)]]
+        if not is_plain:
+            shown[3] = Text(cells[3][5:])  # without the year
+        made.add_row(*shown, style=None if is_plain else STYLES[cells[1]])
     n_all = len(seen.named.suspects) + seen.pending.total
     if n_all > rows:
         made.add_row(Text(f"and {n_all - rows} more"))

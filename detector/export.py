@@ -42,9 +42,6 @@ MAX_BYTES = 160 << 20
 MAX_S = 240.0
 """Seconds that making it may take."""
 
-CHUNK_S = 120.0
-"""Seconds of samples per fetch: bounds memory beside the running detection."""
-
 MAX_TOLD = 1000
 """Labels, incidents, transitions and lines of the trail that are looked at."""
 
@@ -222,9 +219,7 @@ class Exporter:
         source = self._source = self._open_source()
         try:
             watch(0.0)
-            written = record(
-                source, known.names, start, end, folder, details, chunk_s=CHUNK_S, progress=watch
-            )
+            written = record(source, known.names, start, end, folder, details, progress=watch)
         except NothingRecordedError:
             raise NotPossibleError(
                 f"the source has no samples between {utc_second(start)} and {utc_second(end)} any more"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from detector.errors import OddnodeError
 
+_AFTER_START = re.compile(r"\+(?=.)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -37,6 +39,44 @@ def iso_moment(text: str) -> float:
     """
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def recorded_moment(text: str, start: float | None) -> float:
+    """Return epoch seconds of ``--at``, a time that may count from a recording's start.
+
+    Parameters
+    ----------
+    text
+        RFC 3339 (UTC without a zone), epoch seconds, or ``+1h30m`` after the start.
+    start
+        Start of the recording, None when there is none.
+
+    Raises
+    ------
+    OddnodeError
+        When it is none of these.
+    """
+    relative = _AFTER_START.fullmatch(text)
+    if relative is not None:
+        if start is None:
+            raise OddnodeError(f"--at {text!r} counts from a recording's start, and a service has none")
+        days, hours, minutes, seconds = (float(part or 0) for part in relative.groups())
+        found = start + 86400 * days + 3600 * hours + 60 * minutes + seconds
+    else:
+        found = _absolute(text)
+    return in_calendar(found, text, "--at")
+
+
+def _absolute(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        try:
+            return iso_moment(text)
+        except ValueError:
+            raise OddnodeError(
+                f"--at {text!r} is neither RFC 3339, nor epoch seconds, nor a time after the start as +12m is"
+            ) from None
 
 
 def in_calendar(found: float, text: str, option: str) -> float:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from detector.control.ledger import Keep
 from detector.core.neighbours import Neighbours
 from detector.core.series_view import SeriesQuery, SeriesView
+from detector.core.window import Frame
 from detector.errors import SourceError
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
@@ -30,7 +31,16 @@ from detector.service_readiness import READY_STEPS, Condition, judge_readiness
 from detector.service_repair import repair
 from detector.service_report import Times, kind_of, log_tick, log_transition
 from detector.service_restore import repeat_repairs, restore
-from detector.service_view import BusyError, Coverage, Latest, Readiness
+from detector.service_view import (
+    ONLY_RECORDED,
+    BusyError,
+    Coverage,
+    Extent,
+    Latest,
+    NotKeptError,
+    Readiness,
+    ServiceView,
+)
 from detector.settings import ScheduleSettings
 from detector.source.base import Batch, Source
 from detector.store_contract import Keeping, Reading
@@ -134,10 +144,20 @@ class Service:
         began = self._tick_began
         return 0.0 if began is None else time.monotonic() - began
 
-    def series(self, query: SeriesQuery) -> Sequence[SeriesView]:
+    def series(self, query: SeriesQuery, frames: Sequence[Frame] | None = None) -> Sequence[SeriesView]:
         """Return signals of a node; waits a moment for an evaluation under way."""
         with self._between_evaluations():
-            return self._pipeline.series_view(query)
+            return self._pipeline.series_view(query, frames)
+
+    def recording(self) -> Extent | None:
+        """Tell what of the recording that is played can be shown; None for a live service."""
+        return None if self._hooks.recorded is None else self._hooks.recorded.extent()
+
+    def as_of(self, at: float) -> ServiceView:
+        """Return the service as it was at `at`, while a recording is played."""
+        if self._hooks.recorded is None:
+            raise NotKeptError(ONLY_RECORDED)
+        return self._hooks.recorded.as_of(self, self.series, at)
 
     def explain(self, node: str, n_signals: int) -> Explanation | None:
         """Tell why a node is or is not named now; waits a moment for an evaluation under way."""

@@ -45,10 +45,12 @@ class RecordedClock:
         Epoch seconds of the recording.
     speed
         Recorded seconds per second.
+    at
+        Where to begin, epoch seconds; None for the start.
     """
 
-    def __init__(self, start: float, end: float, speed: float) -> None:
-        self._start = start
+    def __init__(self, start: float, end: float, speed: float, at: float | None = None) -> None:
+        self._start = start if at is None else at
         self.end = end
         self.speed = speed
         self._begun = time.monotonic()

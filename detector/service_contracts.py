@@ -10,9 +10,11 @@ from detector.control.view import Muted, NothingMuted
 from detector.core.neighbours import Neighbours
 from detector.core.series_view import SeriesQuery, SeriesView
 from detector.core.views import GroupSummary
+from detector.core.window import Frame
 from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.service_fetch import Fetcher
+from detector.service_recorded import Recorded
 from detector.service_view import Coverage
 from detector.source.base import Batch, Interner
 
@@ -36,7 +38,7 @@ class PipelineLike(Protocol):
     def groups(self) -> list[GroupSummary]:
         """Return peer groups as of the newest evaluation."""
 
-    def series_view(self, query: SeriesQuery) -> list[SeriesView]:
+    def series_view(self, query: SeriesQuery, frames: Sequence[Frame] | None = None) -> list[SeriesView]:
         """Return signals of a node against their peers."""
 
     def neighbours(self, node: str) -> Sequence[Neighbours]:
@@ -72,6 +74,8 @@ class ServiceHooks:
         What operators have said: dismissed suspects are left out of own metrics.
     before_tick
         Called between two ticks, from their thread; must not raise.
+    recorded
+        What is kept of a recording that is played, None for a live service.
     """
 
     before_evaluation: Callable[[Fetcher, float], None] | None = None
@@ -80,6 +84,7 @@ class ServiceHooks:
     coverage: Callable[[], Coverage | None] = lambda: None
     operators: Muted = field(default_factory=NothingMuted)
     before_tick: Callable[[], None] | None = None
+    recorded: Recorded | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,16 @@ from detector.core.series_view import SeriesQuery, SeriesView
 from detector.errors import StoreError
 from detector.explanation import Explanation
 from detector.outcome import Evidence, Incident
-from detector.service_view import BusyError, Coverage, Latest, Readiness
+from detector.service_view import (
+    ONLY_RECORDED,
+    BusyError,
+    Coverage,
+    Extent,
+    Latest,
+    NotKeptError,
+    Readiness,
+    ServiceView,
+)
 from detector.store_contract import Reading, Statements, Tables
 
 log = logging.getLogger("oddnode.detector.service")
@@ -126,6 +135,14 @@ class StandbyView:
     def neighbours(self, node: str) -> Sequence[Neighbours]:
         """Refuse: the labels are with the replica that leads."""
         raise BusyError(STANDING_BY)
+
+    def recording(self) -> Extent | None:
+        """Return None: what is played is played by one."""
+        return None
+
+    def as_of(self, at: float) -> ServiceView:
+        """Refuse: a live service is as it is now."""
+        raise NotKeptError(ONLY_RECORDED)
 
     def is_ending(self) -> bool:
         """Tell whether `end` was called."""

@@ -14,6 +14,8 @@ from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.store_contract import Reading
 
+ONLY_RECORDED = "only a recording that is played can be shown as of another time"
+
 
 class BusyError(OddnodeError):
     """An evaluation is under way and the question needs what it is changing."""
@@ -100,6 +102,50 @@ class Coverage:
     nodes: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
 
+class NotKeptError(OddnodeError):
+    """A time that cannot be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A node was named, or was clear again."""
+
+    at: float
+    node: str
+    incident_id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What of a recording can be shown.
+
+    Parameters
+    ----------
+    name
+        Of the recording.
+    start, end
+        Epoch seconds of the recording.
+    step_s
+        Seconds between evaluations.
+    first_at, last_at
+        First and newest evaluation that is kept, None before the first.
+    n_evaluations
+        How many are kept.
+    marks
+        In order of time, the newest of them when there are too many.
+    """
+
+    name: str
+    start: float
+    end: float
+    step_s: float
+    first_at: float | None
+    last_at: float | None
+    n_evaluations: int
+    marks: tuple[Mark, ...]
+
+
 class ServiceView(Protocol):
     """A running service, as the REST interface sees it; every method is safe from any thread."""
 
@@ -150,6 +196,18 @@ class ServiceView(Protocol):
         ------
         BusyError
             When an evaluation holds the data for too long.
+        """
+
+    def recording(self) -> Extent | None:
+        """Tell what of the recording that is played can be shown; None for a live service."""
+
+    def as_of(self, at: float) -> ServiceView:
+        """Return the service as it was at `at`, epoch seconds, while a recording is played.
+
+        Raises
+        ------
+        NotKeptError
+            When it is live, or nothing is kept of that time.
         """
 
     def is_ending(self) -> bool:

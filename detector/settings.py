@@ -251,9 +251,12 @@ class RecordingSettings(Section):
         Recorded seconds per second.
     use_pool
         True to take pool and spares from the recording instead of finding them.
+    at
+        Epoch seconds at which to begin to play; what lies before is evaluated at once. None for its start.
     """
 
     path: Path | None = None
+    at: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | None = None
     speed: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 30.0
     use_pool: bool = False
 

@@ -75,12 +75,24 @@ def asked(url: str) -> Any:
         return json.load(error)
 
 
+def tried(url: str) -> None:
+    """Try a setting, so that the page Tune has something to show."""
+    body = json.dumps({"changes": {"detection.z_threshold": 20, "detection.clear_after_s": 120}, "hours": 1})
+    request = urllib.request.Request(
+        f"{url}/v1/what-if", body.encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+    while asked(f"{url}/v1/what-if")["run"]["state"] == "running":
+        time.sleep(0.5)
+
+
 def shoot(browser: Browser, url: str, out: Path) -> None:
     """Take all pictures."""
     suspect = asked(f"{url}/v1/suspects")["suspects"][0]
     pages = {
         "now": "/",
         "node": f"/nodes/{suspect['node']}",
+        "tune": "/tune",
         "incidents": "/incidents",
         "incident": f"/incidents/{suspect['incident_id']}",
     }
@@ -118,6 +130,7 @@ def main() -> None:
             shoot(browser, given.url.rstrip("/"), given.out)
         else:
             with played(given.case) as url:
+                tried(url)
                 shoot(browser, url, given.out)
         browser.close()
     print(f"pictures are in {given.out}")

@@ -14,6 +14,7 @@ import numpy as np
 from detector.core.neighbours import Neighbours
 from detector.core.series_view import SeriesQuery, SeriesView
 from detector.core.views import GroupSummary
+from detector.core.window import Frame
 from detector.outcome import Evidence, Incident, Outcome, Status, Transition, Verdict
 from detector.source.base import Batch, Interner
 
@@ -176,7 +177,7 @@ class ScriptedPipeline:
     def groups(self) -> list[GroupSummary]:
         return [GroupSummary("p", "node", 4, 4, 1, "")]
 
-    def series_view(self, query: SeriesQuery) -> list[SeriesView]:
+    def series_view(self, query: SeriesQuery, frames: Sequence[Frame] | None = None) -> list[SeriesView]:
         return []
 
     def neighbours(self, node: str) -> tuple[Neighbours, ...]:

@@ -15,13 +15,24 @@ from api import examples, schemas
 from api.app import create_app
 from api.examples_explain import EXPLAIN
 from api.explain import ExplainOut
+from api.recording import EXAMPLE as RECORDING
+from api.recording import RecordingOut
 from detector.core.neighbours import Neighbours
 from detector.core.series_view import PeerLine, Scope, SeriesQuery, SeriesView
 from detector.core.views import GroupSummary
 from detector.errors import StoreError
 from detector.explanation import Explanation
 from detector.outcome import DataQuality, GroupEvent, Outcome, Status, Verdict
-from detector.service_view import BusyError, Coverage, Latest, Readiness
+from detector.service_view import (
+    ONLY_RECORDED,
+    BusyError,
+    Coverage,
+    Extent,
+    Latest,
+    NotKeptError,
+    Readiness,
+    ServiceView,
+)
 from detector.store import Store
 from detector.store_read import StoreReader
 from tests.test_store import T0, evidence, incident, moved
@@ -66,6 +77,12 @@ class FakeView:
 
     def neighbours(self, node: str) -> Sequence[Neighbours]:
         return (Neighbours("rack", "r1", ("gpu002", "gpu003", node, "quiet")),)
+
+    def recording(self) -> Extent | None:
+        return None
+
+    def as_of(self, at: float) -> ServiceView:
+        raise NotKeptError(ONLY_RECORDED)
 
     def is_ending(self) -> bool:
         return self.ends
@@ -276,6 +293,9 @@ def test_series_are_asked_for_by_part_label_and_scope(client: TestClient, view: 
         ("/v1/incidents?state=odd", 422, "state"),
         ("/v1/nodes?status=odd", 422, "status"),
         ("/v1/nothing", 404, "Not Found"),
+        ("/v1/suspects?at=1767225600", 422, "at: only a recording"),
+        ("/v1/incidents/none@1?at=1767225600", 422, "at: only a recording"),
+        ("/v1/series?node=a&metric=b&at=1767225600", 422, "at: only a recording"),
     ],
 )
 def test_errors_have_one_shape(client: TestClient, path: str, status: int, told: str) -> None:
@@ -340,7 +360,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
     assert {path for path, _ in operations} == {
         "/", "/healthz", "/readyz", "/metrics", "/v1/suspects", "/v1/incidents",
         "/v1/incidents/{incident_id}", "/v1/nodes", "/v1/nodes/{node}", "/v1/groups", "/v1/series",
-        "/v1/neighbours",
+        "/v1/neighbours", "/v1/recording",
         "/v1/explain", "/v1/events", "/v1/fleet", "/v1/offenders", "/v1/incidents/{incident_id}/acknowledge",
         "/v1/incidents/{incident_id}/dismiss", "/v1/nodes/{node}/repaired", "/v1/mutes",
         "/v1/mutes/{mute_id}", "/v1/audit", "/v1/feedback", "/v1/what-if",
@@ -384,6 +404,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
         (examples.GROUPS, schemas.GroupsOut),
         (examples.SERIES, schemas.SeriesOut),
         (examples.NEIGHBOURS, schemas.NeighboursOut),
+        (RECORDING, RecordingOut),
         (EXPLAIN, ExplainOut),
         (examples.HEALTH, schemas.HealthOut),
         (examples.READY, schemas.ReadyOut),

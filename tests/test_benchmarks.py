@@ -9,8 +9,10 @@ import pytest
 
 from benchmarks import report
 from benchmarks.bench_core import core_rows
+from benchmarks.bench_day import CLEARED_WITHIN_S, _why_not_once, day_rows, planted
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
+from benchmarks.bench_what_if import what_if_rows
 from benchmarks.child import Child, peak_rss_mib
 from benchmarks.report import Row
 from benchmarks.run import NAMES, TEXTS, main
@@ -75,6 +77,29 @@ def test_evaluation_alone() -> None:
     told = figures(core_rows([(4, 2)], ticks=1))
     assert number(told["evaluate, steady"]) > 0
     assert number(told["label sets parsed and placed"]) > 0
+
+
+def test_a_day_tells_memory_and_whether_each_fault_was_named_and_cleared_once() -> None:
+    told = figures(list(day_rows(TINY, hours=0.2)))
+    assert number(told["peak memory of the service"]) > 10
+    assert told["ticks missed / failed"] == "0 / 0"
+    assert told["planted faults named once and cleared once"] == "0 of 0", "none ends within the time"
+    day = planted(TINY, 24.0)
+    assert len({fault.onset for fault in day}) == len(day) == 11
+    assert day[-1].end + CLEARED_WITHIN_S <= TINY.start + 86_400
+    fault = day[0]
+    assert _why_not_once(fault, fault.onset + 240, fault.end + 600) == ""
+    assert _why_not_once(fault, fault.onset + 901, fault.end + 600) == "named late"
+    assert _why_not_once(fault, fault.onset + 240, None) == "not cleared in time"
+    assert _why_not_once(fault, fault.onset + 240, fault.end - 30) == "cleared while it lasted"
+
+
+@pytest.mark.server
+def test_ticks_beside_a_try_are_measured() -> None:
+    told = figures(list(what_if_rows(TINY, history=12, n_ticks=2)))
+    assert number(told["tick without a try"]) >= 0
+    assert number(told["tick beside a try"]) >= 0
+    assert number(told["peak memory of the try"]) > 10
 
 
 def test_a_child_that_dies_is_an_error() -> None:

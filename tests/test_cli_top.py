@@ -105,13 +105,31 @@ def test_names_cannot_steer_the_terminal_nor_fill_it(view: FakeView) -> None:
     assert "31m GPU" in plain[4]
     assert max(map(len, plain)) < 1000
     console = Console(width=100, height=24, force_terminal=True, record=True, file=io.StringIO())
-    console.print(cli_top.page("http://u", seen, "no \x1b answer", 100, 24))
+    console.print(cli_top.page("http://u", seen, "no \x1b answer", 100, console.size))
     shown = console.export_text(styles=False).splitlines()
     assert len(shown) <= 24
     assert all(len(line) <= 100 for line in shown)
     assert "n [2J [bold]x" in "\n".join(shown)
     assert re.match(r"and \d\d more", shown[-1].strip())
     assert not set("\x1b\x07\u202e\x9b") & set("".join(shown))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_who_since_when_and_how_strong_fit_a_narrow_terminal(view: FakeView, width: int) -> None:
+    assert view.now_latest is not None
+    long = replace(
+        incident("gpu068-with-a-very-long-name.example.org", active_at=T0), part="10.2.0.10:/data/x"
+    )
+    view.now_latest = replace(view.now_latest, suspects=(long, *view.now_latest.suspects))
+    with served(view) as url:
+        seen = cli_top.look(url, None)
+    console = Console(width=width, height=24, force_terminal=True, record=True, file=io.StringIO())
+    console.print(cli_top.page("http://u", seen, "", 100, console.size))
+    shown = console.export_text(styles=False).splitlines()
+    assert all(len(line) <= width for line in shown)
+    row = next(line for line in shown if line.startswith("gpu068 "))
+    assert re.search(r"suspect +gpu 3 +01-01 00:00 +2\.4", row)
+    assert ("hot" in row) is (width == 120)
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"\xff", b'{"suspects": 3}'])

@@ -69,7 +69,9 @@ def test_the_root_is_a_page_for_those_who_prefer_one(
         assert answer.json()["links"]["suspects"] == "/v1/suspects"
 
 
-@pytest.mark.parametrize("path", ["/", "/nodes/gpu068", "/nodes/a/gpu01", "/incidents", "/incidents/x@1"])
+@pytest.mark.parametrize(
+    "path", ["/", "/nodes/gpu068", "/nodes/a/gpu01", "/incidents", "/incidents/x@1", "/tune"]
+)
 def test_pages_allow_nothing_but_their_own_files(client: TestClient, path: str) -> None:
     answer = client.get(path, headers={"accept": BROWSER})
     assert answer.status_code == 200
@@ -101,6 +103,7 @@ def test_a_name_cannot_leave_its_attribute(client: TestClient) -> None:
         ("/nodes/a/gpu01", "../../"),
         ("/nodes/a%2Fgpu01", "../"),
         ("/incidents", "./"),
+        ("/tune", "./"),
         ("/incidents/a%2Fgpu01@17", "../"),
     ],
 )
@@ -129,14 +132,14 @@ def test_pages_need_no_token_and_what_they_show_does(view: FakeView) -> None:
     token = make_token()
     auth = AuthSettings.model_validate({"tokens": [{"name": "kim", "sha256": hash_of(token)}]})
     client = TestClient(create_app(view, entrance=Entrance(Policy(Tokens(auth), auth=auth))))
-    for path in ("/", "/nodes/gpu068", "/incidents", "/incidents/gpu068@1", "/static/js/now.js"):
+    for path in ("/", "/nodes/gpu068", "/incidents", "/incidents/gpu068@1", "/tune", "/static/js/now.js"):
         answer = client.get(path, headers={"accept": BROWSER})
         assert answer.status_code == 200, path
         assert "pool" not in answer.text or path.endswith(".js"), path
     for path in ("/v1/fleet", "/v1/events"):
         assert client.get(path).status_code == 401
     assert client.get("/v1/fleet", headers={"authorization": f"Bearer {token}"}).status_code == 200
-    for path in ("/v1/nodes/gpu068", "/incidentsx", "/metrics"):
+    for path in ("/v1/nodes/gpu068", "/incidentsx", "/tunex", "/metrics"):
         assert not is_page(path)
 
 

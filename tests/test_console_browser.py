@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -189,7 +190,7 @@ def test_a_suspect_is_seen_opened_and_plotted(service: Service, tab: Open) -> No
     assert colours(page, "#heat") > 4
     card.get_by_role("link", name=FAULTY).click()
     expect(page.locator("h1")).to_have_text(FAULTY)
-    expect(page.locator(".state.suspect").first).to_contain_text("suspect")
+    expect(page.locator("#head .state.suspect")).to_contain_text("suspect")
     expect(page.locator("figure canvas").first).to_be_visible()
     n = len(service.get(f"/v1/nodes/{FAULTY}")[1]["evidence"])
     expect(page.locator("figure canvas")).to_have_count(min(n, 8))
@@ -318,6 +319,65 @@ def test_what_a_button_has_changed_waits_for_the_redraw_under_way(service: Servi
     assert page.evaluate("window.n") > 2
     assert page.evaluate("window.most") == 1
     assert one.complaints == []
+
+
+def test_a_recording_is_turned_back_and_played(service: Service, tab: Open) -> None:
+    extent = service.get("/v1/recording")[1]["recording"]
+    named = next(mark for mark in extent["marks"] if mark["node"] == FAULTY)
+    one = tab(service)
+    page = one.go("/")
+    slider = page.get_by_label("Time of the recording")
+    card = page.locator(f'article[data-node="{FAULTY}"]')
+    expect(card).to_be_visible()
+    marks = page.locator(".rec-mark")
+    expect(marks).to_have_count(2)
+    expect(marks.first).to_have_attribute("title", re.compile(f"^{FAULTY} named 2026-01-01"))
+    # back, by keyboard, to before anybody was named
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#suspects")).to_contain_text("No suspect among 16 nodes")
+    expect(page.locator("#heat")).to_have_attribute("aria-label", re.compile("16 nodes: 0 suspect"))
+    expect(page.locator("#state")).to_contain_text("shown as of")
+    assert f"at={START + STEP}" in page.url
+    page.keyboard.press("ArrowRight")
+    expect(slider).to_have_value(str(START + 2 * STEP))
+    # a mark leads to the moment, and links keep it
+    marks.first.click()
+    expect(card).to_be_visible()
+    expect(page.locator("#recording")).to_contain_text("as of 2026-01-01")
+    expect(card.get_by_role("button")).to_have_count(0)
+    card.get_by_role("link", name=FAULTY).click()
+    expect(page.locator("h1")).to_have_text(FAULTY)
+    assert page.url.endswith(f"at={named['at']:.0f}")
+    expect(page.locator("#head .state")).to_contain_text("suspect")
+    expect(page.locator("#why")).to_contain_text("named:")
+    expect(page.locator("figure canvas").first).to_be_visible()
+    expect(page.locator(".chart .readout").first).to_contain_text(clock(named["at"]))
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#head .state")).to_contain_text("pending")
+    expect(page.locator(".chart .readout").first).to_contain_text(clock(named["at"] - STEP))
+    # played, and paused
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator("#head .state")).to_contain_text("suspect")
+    page.get_by_role("button", name="Pause").click()
+    held = slider.input_value()
+    assert float(held) >= named["at"]
+    page.wait_for_timeout(1200)
+    assert slider.input_value() == held
+    # history as it was
+    slider.focus()
+    page.keyboard.press("Home")
+    page.get_by_role("link", name="Incidents").click()
+    expect(page.locator("#list")).to_contain_text("no incident fits")
+    page.get_by_role("button", name="Newest").click()
+    expect(page.locator("#list tbody tr")).to_have_count(2)
+    assert "at=" not in page.url
+    assert one.complaints == []
+
+
+def clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
 
 
 def test_names_that_are_no_names_stay_text(service: Service, tab: Open) -> None:

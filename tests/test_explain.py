@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 from api.app import create_app
 from api.explain import ExplainOut
 from detector.cli import app
-from detector.cli_explain import moment_of
 from detector.core.habit import WARM_UP_SAMPLES
 from detector.core.judge import PER_DOUBLING
 from detector.core.parameters import Parameters
@@ -30,6 +29,7 @@ from detector.explain_text import lines
 from detector.explanation import Answer, Basis, Explanation, near
 from detector.explanation_signals import Fate, PeerSignal
 from detector.outcome import Layer, Outcome, Status
+from detector.plain_text import recorded_moment
 from detector.service_view import BusyError, Latest, Readiness
 from detector.store import Store
 from grouping.pools import PoolRules
@@ -215,7 +215,7 @@ def test_what_cannot_be_answered_is_said_in_one_sentence(args: list[object], tol
      ("2025-12-29 09:21:40", 100)],
 )  # fmt: skip
 def test_times(text: str, seconds: float) -> None:
-    assert moment_of(text, 1_767_000_000.0) == 1_767_000_000.0 + seconds
+    assert recorded_moment(text, 1_767_000_000.0) == 1_767_000_000.0 + seconds
 
 
 def test_names_near_a_wrong_one() -> None:
@@ -566,8 +566,8 @@ class View:
             raise BusyError("an evaluation is under way: ask again in a moment")
         return explain(self.telemetry.pipeline, node, n_signals)
 
-    def series(self, node: str, metric: str, part: str, limit: int) -> list[Any]:
-        return []
+    def recording(self) -> None:
+        return None
 
     def metrics_text(self) -> bytes:
         return b""

@@ -242,7 +242,7 @@ def invoke(*arguments: str) -> Any:
 def test_the_command_tells_differences_and_what_to_write(case: Path, tmp_path: Path) -> None:
     result = invoke(str(case), "--set", "detection.z_threshold=1000")
     assert result.exit_code == 1, result.output
-    assert "in effect: 1 suspects, 0 group events" in result.output
+    assert "in effect: 1 suspect, 0 group events" in result.output
     assert "tried:     0 suspects" in result.output
     assert "alarms: 1 lost, 0 the same" in result.output
     assert f"- suspect {FAULTY}, gpu 2: would not be named" in result.output

@@ -211,15 +211,19 @@ def verdicts(
         Why a node is undetermined, by number.
     """
     found = []
-    for node, name in enumerate(index.nodes):
-        if not index.inhabited[node] and name not in open_incidents:
-            continue
-        pool = int(ev.pools.pool_of[node])
-        pool_name = ev.pools.names[pool] if pool >= 0 else ""
+    known = zip(
+        *(index.nodes, index.inhabited.tolist(), ev.pools.pool_of.tolist(), ev.scores.instant.tolist()),
+        strict=True,
+    )
+    nothing = Told()
+    for node, (name, is_inhabited, pool, instant) in enumerate(known):
         incident = open_incidents.get(name)
-        said = told.get(node, Told())
+        if not is_inhabited and incident is None:
+            continue
+        pool_name = ev.pools.names[pool] if pool >= 0 else ""
+        said = told.get(node, nothing)
         evidence = said.evidence
-        score = round(float(ev.scores.instant[node]), 3)
+        score = round(instant, 3)
         if incident is not None:
             status = Status.SUSPECT if incident.state == life.SUSPECT else Status.PENDING
             evidence = evidence or incident.evidence

@@ -1,5 +1,9 @@
 """Style sheet of the report: light and dark, no fonts or pictures from elsewhere."""
 
+from __future__ import annotations
+
+import re
+
 STYLE = """
 :root {
   color-scheme:light dark;
@@ -85,3 +89,10 @@ circle.value { fill:var(--alarm) }
 .raised { stroke:var(--missed); stroke-dasharray:2 2 }
 .key i { display:inline-block; width:1.6em; height:.7em; margin:0 .3em 0 .9em; border-radius:2px }
 """
+
+
+def on_paper(style: str) -> str:
+    """Return a style sheet in light colours without variables, for programs that print."""
+    without_dark = re.sub(r"@media \(prefers-color-scheme: dark\) \{.*?\n\}\n", "", style, flags=re.DOTALL)
+    colours = dict(re.findall(r"--(\w+):([^;]+);", without_dark))
+    return re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]], without_dark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
@@ -69,16 +70,46 @@ def timeline(score: CaseScore) -> str:
 
 def trace_plot(trace: Trace, score: CaseScore) -> str:
     """Return one signal against its peers' median and band, with the node's fault and alarms."""
+    node = trace.moment.node
+    faults = [(f.fault.onset, f.fault.end) for f in score.faults if f.fault.node == node]
+    alarms = [Mark(f.raised_at, "raised", "alarm") for f in score.findings.flags if f.node == node]
+    return signal_plot(trace, shaded=faults, marks=alarms)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment that is drawn as an upright line: epoch seconds, class of the style sheet, and words."""
+
+    at: float
+    css: str
+    title: str
+
+
+def signal_plot(
+    trace: Trace, *, shaded: Sequence[Span] = (), marks: Sequence[Mark] = (), style: str = ""
+) -> str:
+    """Return one signal against its peers' median and band; empty when it has no values.
+
+    Parameters
+    ----------
+    trace
+        The signal.
+    shaded
+        Times of a known fault.
+    marks
+        Moments.
+    style
+        Style sheet of the drawing itself, for readers that do not apply that of the page.
+    """
     low, high = _y_range(trace)
     if not len(trace.times) or not low < high:
         return ""
     x = _Axis(float(trace.times[0]), float(max(trace.times[-1], trace.times[0] + 1)))
     parts = [_open(PLOT_HEIGHT, f"{trace.metric} of {trace.moment.node} against its peers")]
-    node = trace.moment.node
+    if style:
+        parts.append(f"<style>{style}</style>")
     body = PLOT_HEIGHT - 24
-    for fault in score.faults:
-        if fault.fault.node == node:
-            parts.append(_box(x, (fault.fault.onset, fault.fault.end), 0, body, "during", "fault"))
+    parts += [_box(x, span, 0, body, "during", "fault") for span in shaded]
     keep = _thinned(trace)
 
     def y(values: FloatArray) -> FloatArray:
@@ -95,10 +126,13 @@ def trace_plot(trace: Trace, score: CaseScore) -> str:
             parts.append(f"<polyline class='{css}' points='{_points(points)}'/>")
             if len(points) == 1:
                 parts.append(f"<circle class='{css}' r='2' cx='{points[0][0]:.1f}' cy='{points[0][1]:.1f}'/>")
-    for flag in score.findings.flags:
-        if flag.node == node and x.start <= flag.raised_at <= x.end:
-            at = float(x.at(np.array([flag.raised_at]))[0])
-            parts.append(f"<line class='raised' x1='{at:.1f}' x2='{at:.1f}' y1='0' y2='{body}'/>")
+    for mark in marks:
+        if x.start <= mark.at <= x.end:
+            at = float(x.at(np.array([mark.at]))[0])
+            parts.append(
+                f"<line class='{mark.css}' x1='{at:.1f}' x2='{at:.1f}' y1='0' y2='{body}'>"
+                f"<title>{escape(mark.title)}</title></line>"
+            )
     for value, at_y in ((high, 12), (low, body)):
         parts.append(f"<text x='{LEFT - 6}' y='{at_y}' class='end'>{value:.4g}</text>")
     parts.append(_time_axis(x, body, PLOT_HEIGHT - 8))

@@ -138,13 +138,14 @@ class RecordingSource:
 
     def _between(self, start_ms: int, end_ms: int) -> tuple[Int64Array, Int64Array, FloatArray]:
         """Return series, time and value of the samples with ``start_ms < time <= end_ms``."""
-        low, due_ms = self._after(start_ms), self._due_ms.copy()
-        counts = np.maximum(self._after(end_ms) - low, 0)
-        series = np.flatnonzero(counts)
+        low = self._after(start_ms)
+        series = np.flatnonzero(self._due_ms <= end_ms)
+        first, due_ms = low.take(series), self._due_ms.take(series)
+        counts = self._after(end_ms).take(series) - first
         if counts.max(initial=0) <= 1:
-            return series, due_ms.take(series), self._values.take(low.take(series))
-        places = places_of_runs(low[series], counts[series])
-        return np.repeat(series, counts[series]), self._ts_ms.take(places), self._values.take(places)
+            return series, due_ms, self._values.take(first)
+        places = places_of_runs(first, counts)
+        return np.repeat(series, counts), self._ts_ms.take(places), self._values.take(places)
 
     def _rewind(self) -> None:
         self._read_ms, self._read = -_ALWAYS, self._start
@@ -165,15 +166,15 @@ class RecordingSource:
         """
         if ms < self._read_ms:
             self._rewind()
-        places = self._read.copy()
-        moving = np.flatnonzero(self._due_ms <= ms)
+        is_due = self._due_ms <= ms
+        places, moving = self._read + is_due, np.flatnonzero(is_due)
         for _ in range(_MAX_STEPS):
             if not len(moving):
                 break
-            places[moving] += 1
             due_ms = self._times_at(places.take(moving), self._stop.take(moving))
             self._due_ms[moving] = due_ms
             moving = moving[np.flatnonzero(due_ms <= ms)]
+            places[moving] += 1
         else:
             self._search(places, moving, ms)
             self._due_ms = self._times_at(places, self._stop)

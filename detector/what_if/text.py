@@ -49,9 +49,13 @@ def _summary(found: Comparison) -> str:
 
 def _side(side: Side) -> str:
     return (
-        f"{side.n_suspects} suspects, {side.n_group_events} group events, "
-        f"{side.undetermined} verdicts undetermined"
+        f"{_many(side.n_suspects, 'suspect')}, {_many(side.n_group_events, 'group event')}, "
+        f"{_many(side.undetermined, 'verdict')} undetermined"
     )
+
+
+def _many(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
 def _line(item: Difference) -> str:

@@ -1,6 +1,6 @@
 // What operators do: each button asks what it needs in a dialog, sends it, and says what came of it.
 
-import { change, download, inPath } from "./api.js";
+import { change, download, inPath, pinned } from "./api.js";
 import { h, say } from "./dom.js";
 
 const NAME = "oddnode-by";
@@ -56,6 +56,7 @@ export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen
     return told;
   };
   const button = (label, onclick) => h("button", { type: "button", "data-key": `${label} ${node}`, onclick }, label);
+  if (pinned() !== null) return h("p.quiet", null, "Shown as it was: what operators do is done at the newest evaluation.");
   const found = [];
   if (incident && !acknowledged) {
     found.push(button(dismissed ? "Take back" : "Acknowledge", () => {

@@ -63,9 +63,26 @@ async function send(path, options) {
   }
 }
 
-/** GET as JSON. While an evaluation is under way it asks again, a few times. */
+const AS_OF = /^v1\/(suspects|incidents|nodes|groups|series|neighbours|fleet|explain)\b/;
+const fromLink = Number(new URLSearchParams(location.search).get("at"));
+let shownAt = Number.isFinite(fromLink) && fromLink > 0 ? fromLink : null;
+
+/** The time of a recording that is shown, null for now. */
+export const pinned = () => shownAt;
+
+/** Show a recording as of a time; the address of the page and its links say so as well. */
+export function pin(at) {
+  shownAt = at;
+  const query = new URLSearchParams(location.search);
+  if (at === null) query.delete("at");
+  else query.set("at", String(at));
+  history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+}
+
+/** GET as JSON, as of the time that is shown. While an evaluation is under way it asks again, a few times. */
 export async function get(path, tries = 4) {
-  const response = await send(path, { headers: { Accept: "application/json" } });
+  const at = shownAt !== null && AS_OF.test(path) ? `${path.includes("?") ? "&" : "?"}at=${shownAt}` : "";
+  const response = await send(path + at, { headers: { Accept: "application/json" } });
   if (response.ok) return response.json();
   const why = await refusal(response);
   if (response.status === 503 && response.headers.get("retry-after") === "2" && tries > 1) {
@@ -102,8 +119,9 @@ export const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
 /** As a name goes into a path: the routes take slashes, and everything else is encoded. */
 export const inPath = (text) => text.split("/").map(encodeURIComponent).join("/");
 
-export const nodePage = (node) => `${ROOT}nodes/${encodeURIComponent(node)}`;
-export const incidentPage = (id) => `${ROOT}incidents/${encodeURIComponent(id)}`;
+const asShown = () => (shownAt === null ? "" : `?at=${shownAt}`);
+export const nodePage = (node) => `${ROOT}nodes/${encodeURIComponent(node)}${asShown()}`;
+export const incidentPage = (id) => `${ROOT}incidents/${encodeURIComponent(id)}${asShown()}`;
 
 function line(kind, text) {
   const place = $("line");

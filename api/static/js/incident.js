@@ -1,9 +1,10 @@
 // One incident: its steps, what was said of it, and its evidence at the peak.
 
 import { buttons, exportButton } from "./actions.js";
-import { ApiError, follow, get, inPath, nodePage, steady, SUBJECT } from "./api.js";
+import { ApiError, get, inPath, nodePage, pinned, steady, SUBJECT } from "./api.js";
 import { fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, evidence, marks, ranked } from "./parts.js";
+import { follow } from "./recording.js";
 import { ago, clock, number, span, state } from "./words.js";
 
 const refresh = steady(show);
@@ -36,6 +37,7 @@ async function show() {
     fill("evidence", h("ul.evidence", null, ranked(item.evidence).map(evidence)));
   } catch (error) {
     problem(error.message);
+    if (error instanceof ApiError && error.status === 404) fill("head", h("h1", null, name(SUBJECT)), pinned() === null ? null : h("p.when", null, "it had not begun yet"));
     if (error instanceof ApiError && error.status < 500) for (const id of ["steps", "feedback", "evidence"]) fill(id, h("p.quiet", null, "–"));
     throw error;
   }

@@ -1,7 +1,8 @@
 // What was: incidents with filters, nodes that come back, and what operators did.
 
-import { follow, get, incidentPage, nodePage, steady } from "./api.js";
+import { get, incidentPage, nodePage, pinned, steady } from "./api.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
+import { follow } from "./recording.js";
 import { clock, number, span, state } from "./words.js";
 
 const SIZE = 50;
@@ -31,6 +32,8 @@ function filters() {
 }
 
 function go() {
+  if (pinned() === null) wanted.delete("at");
+  else wanted.set("at", String(pinned()));
   const query = wanted.toString();
   history.replaceState(null, "", query ? `?${query}` : location.pathname);
   refresh();
@@ -77,6 +80,7 @@ async function show() {
     const [found, again, did] = await Promise.all([get(`v1/incidents?${query}`), get("v1/offenders?days=30").catch(() => ({ offenders: [], until: now })), get("v1/audit?limit=20").catch(() => ({ entries: [] }))]);
     problem("");
     list(found, now);
+    for (const id of ["h-offenders", "h-trail"]) $(id).parentElement.hidden = pinned() !== null; // those are of now
     offenders(again);
     trail(did, now);
   } catch (error) {

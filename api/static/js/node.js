@@ -1,10 +1,11 @@
 // One node: why it is named, what moved first, and each piece of evidence against its peers.
 
 import { buttons } from "./actions.js";
-import { ApiError, follow, get, inPath, incidentPage, nodePage, steady, SUBJECT } from "./api.js";
+import { ApiError, get, incidentPage, inPath, nodePage, steady, SUBJECT } from "./api.js";
 import { crossing, draw, isPast, passings } from "./chart.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, marks, ranked, score } from "./parts.js";
+import { follow } from "./recording.js";
 import { ago, clock, number, span, state } from "./words.js";
 
 const FIRST = 8;

@@ -1,10 +1,11 @@
 // Who is suspect now, since when, why; how the fleet looks; whether the data can be relied on.
 
 import { buttons } from "./actions.js";
-import { follow, get, incidentPage, nodePage, steady } from "./api.js";
+import { get, incidentPage, nodePage, pinned, steady } from "./api.js";
 import { $, fill, h, name, problem, say } from "./dom.js";
 import { Heat } from "./heat.js";
 import { diagnosis, evidence, marks, ranked, score } from "./parts.js";
+import { follow } from "./recording.js";
 import { ago, clock, number, span } from "./words.js";
 
 const SHOWN = 4;
@@ -33,7 +34,7 @@ function card(item, now) {
 function suspects(answer, now) {
   const names = answer.suspects.map((item) => item.node);
   document.title = `${names.length ? `(${names.length}) ` : ""}Now · Oddnode`;
-  const fresh = known === null ? [] : names.filter((node) => !known.has(node));
+  const fresh = known === null || pinned() !== null ? [] : names.filter((node) => !known.has(node));
   if (fresh.length) say(`New suspect: ${fresh.join(", ")}`);
   known = new Set(names);
   // those that nobody looks after come first
@@ -75,7 +76,7 @@ function strip() {
   fill("state",
     fact("verdicts", ready.is_ready ? "● ready" : "▲ not ready", ready.is_ready ? "ok" : "bad"),
     fact("data", age === null ? "none yet" : `${span(age)} old${ready.is_partial ? ", partial" : ""}`),
-    fact("evaluated", clock(ready.at)),
+    pinned() === null ? fact("evaluated", clock(ready.at)) : fact("shown as of", clock(pinned())),
     fact("nodes", status || "–"),
     coverage,
     [...ready.reasons.map((text) => h("p.warn", null, name(text))), ...ready.notes.map((text) => h("p.note", null, name(text)))]);

@@ -1,0 +1,195 @@
+"""A recording that is played, looked at as of any of its evaluations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from detector import service_recorded
+from detector.replay import replay_case
+from detector.service_recorded import Recorded
+from detector.service_view import Latest, NotKeptError
+from detector.store_read import IncidentFilter
+from grouping.catalog import load_catalog
+from tests.builders import START, STEP, Telemetry, gauge, tasks
+from tests.test_service_serve import FAULTY, N_STEPS, ONSET, Process, wait_for, write_recording
+from tests.test_service_serve import START as CASE_START
+
+BAD = "gpu004"
+END = CASE_START + STEP * N_STEPS
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recording(tmp_path_factory.mktemp("case") / "small")
+
+
+@pytest.fixture(scope="module")
+def service(case: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """All of it is evaluated by the first tick: it begins at its end."""
+    settings = {"recording": {"path": str(case), "at": END}}
+    running = Process(tmp_path_factory.mktemp("service"), settings)
+    try:
+        wait_for(lambda: extent(running)["last_at"] == END, seconds=120, what=running.text)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(30)
+
+
+def get(running: Process, path: str, **query: Any) -> dict[str, Any]:
+    status, body = running.get(f"/v1/{path}{'?' if query else ''}{urlencode(query)}")
+    assert status == 200, body
+    return dict(body)
+
+
+def extent(running: Process) -> dict[str, Any]:
+    status, body = running.get("/v1/recording")
+    return dict(body["recording"]) if status == 200 else {"last_at": None}
+
+
+@pytest.fixture(scope="module")
+def flag(case: Path) -> dict[str, Any]:
+    (found,) = replay_case(case, load_catalog()).as_json()["flags"]
+    assert found["node"] == FAULTY
+    return dict(found)
+
+
+def test_the_extent_and_when_who_was_named(service: Process, flag: dict[str, Any]) -> None:
+    told = extent(service)
+    assert (told["name"], told["start"], told["end"], told["step_s"]) == ("small", CASE_START, END, STEP)
+    assert (told["first_at"], told["last_at"]) == (CASE_START + STEP, END)
+    assert told["n_evaluations"] == N_STEPS
+    (mark,) = told["marks"]
+    assert (mark["node"], mark["state"], mark["at"]) == (FAULTY, "suspect", flag["flagged_at"])
+    assert mark["incident_id"] == get(service, "suspects")["suspects"][0]["incident_id"]
+
+
+def test_everything_is_shown_as_it_was(service: Process, flag: dict[str, Any]) -> None:
+    named, onset = flag["flagged_at"], CASE_START + STEP * ONSET
+    for at, status in ((onset - 60, "clear"), (named - STEP, "pending"), (named + 10, "suspect")):
+        then = at // STEP * STEP
+        found = get(service, "suspects", at=at)
+        assert (found["at"], found["data_age_s"]) == (then, 0)
+        assert [item["node"] for item in found["suspects"]] == ([FAULTY] if status == "suspect" else [])
+        assert {n["node"]: n["status"] for n in get(service, "nodes", at=at)["nodes"]}[FAULTY] == status
+        one = get(service, f"nodes/{FAULTY}", at=at)
+        assert (one["at"], one["node"]["status"]) == (then, status)
+        assert [item["state"] for item in one["incidents"]] == ([] if status == "clear" else [status])
+        fleet = {n["node"]: n for n in get(service, "fleet", at=at)["nodes"]}
+        assert (max(fleet[FAULTY]["cells"], key=lambda cell: cell or 0) or 0) > 0 or status == "clear"
+        assert fleet[FAULTY]["status"] == status
+        told = get(service, "explain", node=FAULTY, at=at)
+        if status == "clear":
+            assert told["basis"] == "history"
+            assert f"oddnode explain {FAULTY} small --at {then:.0f}" in told["note"]
+        else:
+            assert (told["explanation"]["status"], told["explanation"]["at"]) == (status, then)
+        incidents = get(service, "incidents", at=at)
+        assert [item["suspect_at"] for item in incidents["incidents"]] == (
+            [] if status == "clear" else [named if status == "suspect" else None]
+        )
+        assert get(service, "incidents", at=at, was_suspect="true")["total"] == (status == "suspect")
+        steps = service.get(f"/v1/incidents/{flag['node']}@{flag['since']:.0f}?at={at}")
+        assert steps[0] == (404 if status == "clear" else 200)
+        if status != "clear":
+            assert [step["after"] for step in steps[1]["transitions"]] == (
+                ["pending", "suspect"] if status == "suspect" else ["pending"]
+            )
+
+
+def test_charts_end_at_that_time_and_show_what_was_then(service: Process) -> None:
+    metric = "DCGM_FI_DEV_GPU_TEMP"
+    query = {"node": FAULTY, "metric": metric, "part": "gpu 2", "peers": 3}
+    for at in (CASE_START + STEP * 10, CASE_START + STEP * (ONSET + 3), END - STEP):
+        (one,) = get(service, "series", at=at, **query)["series"]
+        n = min(40, round((at - CASE_START) / STEP))
+        assert (one["times"][-1], len(one["times"])) == (at, n)
+        hot = [time for time, value in zip(one["times"], one["value"], strict=True) if value > 75]
+        first = CASE_START + STEP * ONSET
+        assert hot == [time for time in one["times"] if time >= first]
+        assert len(one["peers"]) == 3
+    assert service.get(f"/v1/series?{urlencode(query)}&at={CASE_START}")[0] == 422
+
+
+@pytest.mark.parametrize("path", ["suspects", "fleet", "groups", "incidents", f"explain?node={FAULTY}"])
+def test_before_the_first_evaluation_there_is_nothing(service: Process, path: str) -> None:
+    status, body = service.get(f"/v1/{path}{'&' if '?' in path else '?'}at={CASE_START}")
+    assert status == 422
+    assert f"the first is {CASE_START + STEP:.0f}" in body["error"]["message"]
+
+
+def test_a_wrong_beginning_is_an_error(case: Path, tmp_path: Path) -> None:
+    running = Process(tmp_path, {"recording": {"path": str(case), "at": END + 1}})
+    assert running.process.wait(60) == 2
+    assert "recording.at" in running.text()
+    assert "lies outside" in running.text()
+
+
+@pytest.fixture
+def told() -> Telemetry:
+    """A node that is a suspect from the 50th evaluation or so, and clear later."""
+    t = Telemetry(12, 1)
+    t.add(gauge(t, "node_load1", 40, 2))
+    t.add(tasks(t, lambda k, n: 869 if n == BAD and 40 <= k < 60 else None))
+    t.run(110)
+    return t
+
+
+def kept(t: Telemetry) -> Recorded:
+    found = Recorded("x", START, START + STEP * 110, STEP)
+    for outcome in t.outcomes:
+        found.keep(Latest(outcome), None, {}, None)
+    return found
+
+
+def test_incidents_and_steps_are_those_of_the_time(told: Telemetry) -> None:
+    found = kept(told)
+    named, cleared = (mark.at for mark in found.extent().marks)
+    assert named < cleared
+    view = _Service(told.outcomes[-1].at)
+    for at, state in (
+        (named - 1, "pending"),
+        (named, "suspect"),
+        (cleared - 1, "suspect"),
+        (cleared, "cleared"),
+    ):
+        store = found.as_of(view, lambda query, frames: [], at).store
+        (incident,) = store.incidents(IncidentFilter(node=BAD))
+        assert incident.state == state
+        assert store.count_incidents(IncidentFilter(state="open")) == (state != "cleared")
+        assert store.incidents(IncidentFilter(node="gpu001")) == []
+        assert len(store.transitions(incident_id=incident.id)) == 1 + (at >= named) + (at >= cleared)
+        assert store.count_raised(named) == (at >= named)
+    assert found.as_of(view, lambda query, frames: [], told.at(110)) is view, "the newest is now"
+
+
+def test_what_is_kept_is_bounded(told: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = kept(told).extent()
+    monkeypatch.setattr(service_recorded, "MAX_VERDICT_BYTES", 20_000)
+    found = kept(told)
+    part = found.extent()
+    assert whole.first_at == told.at(1)
+    assert part.first_at is not None
+    assert part.first_at > told.at(1)
+    assert 1 < part.n_evaluations < whole.n_evaluations
+    assert part.last_at == whole.last_at
+    assert part.marks == whole.marks
+    with pytest.raises(NotKeptError, match="no evaluation of"):
+        found.as_of(_Service(0), lambda query, frames: [], told.at(1))
+
+
+class _Service:
+    """Only handed on."""
+
+    def __init__(self, at: float) -> None:
+        self.store = None
+        self.at = at
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(json.dumps(name))
