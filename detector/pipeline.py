@@ -34,6 +34,7 @@ from detector.core.neighbours import Neighbours, neighbours
 from detector.core.over_time import scores_over_time
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
+from detector.core.recurrence import Recurrence
 from detector.core.series_view import SeriesQuery, SeriesView, Yardstick, series_views
 from detector.core.shift import Shift
 from detector.core.shift_layer import ShiftLayer, together
@@ -108,6 +109,7 @@ class Pipeline:
         self.events = GroupEvents()
         self.twins = Twins()
         self.guard = Guard()
+        self.recurrence = Recurrence()
         self.shifts = ShiftLayer(self.memory.shift, self.twins, self.n_window)
         self.completeness = Completeness()
         self.naming = NamingNotes(self.interner, self.identity, self.placer)
@@ -253,7 +255,12 @@ class Pipeline:
         """Return what must survive a restart beyond the incidents: habits, pools, expected series."""
         changes = self.events.changes.dump()
         return self.memory.dump(
-            {"pools": self.pool_tracker.dump(), "pool_changes": changes, "last_at": self.last_at}
+            {
+                "pools": self.pool_tracker.dump(),
+                "pool_changes": changes,
+                "recurrence": self.recurrence.dump(),
+                "last_at": self.last_at,
+            }
         )
 
     def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
@@ -282,6 +289,7 @@ class Pipeline:
         if isinstance(pools, dict):
             self.pool_tracker.load(pools)
         self.events.changes.load(plain.get("pool_changes"))
+        self.recurrence.load(plain.get("recurrence"))
         return []
 
     def take_up(self, old: Pipeline) -> list[str]:
@@ -297,10 +305,13 @@ class Pipeline:
     def forget(self, node: str, at: float) -> None:
         """Begin anew for a node that was repaired at `at`, epoch seconds; its incident is the caller's."""
         self.memory.forget(node, at)
+        self.recurrence.forget(node)
 
     def _take_in(self, batch: Batch, at: float) -> CellValues:
         p, index = self.parameters, self.interner
-        life.rename(self.open, self.memory.grow())
+        renamed = self.memory.grow()
+        life.rename(self.open, renamed)
+        self.recurrence.rename(renamed)
         spec_arrays(self.memory.series, index)
         first = take_in(
             self.memory.series,
@@ -357,6 +368,9 @@ class Pipeline:
             instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
         )
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
+        if "recurrence" in p.layers:
+            peers = instant - ev.scores.hard
+            decided |= self.recurrence.step(peers, index.nodes, at=ev.at, full_s=self.full_s)
         suspects = {name for name, incident in self.open.items() if incident.state == life.SUSPECT}
         fresh_suspects = decided & ~np.array([name in suspects for name in index.nodes], dtype=bool)
         guarded, held = self.guard.step(

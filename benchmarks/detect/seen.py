@@ -62,6 +62,7 @@ WORDS = {
     "standing": "what stands from the start",
     "independence": "one cause counts once",
     "one by one": "nodes fail one by one",
+    "recurrence": "what comes back",
 }
 """Layers of evidence in the words of the tables."""
 

@@ -1,0 +1,113 @@
+"""Strong evidence that comes and goes: what is odd at each checkpoint, and like its peers in between.
+
+An episode is a stretch of strong evidence, too short to decide. One happens to a sound node now and then;
+that the same node has another one soon after, or a third one a little later, does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+STRONG = 1.5
+"""Peer evidence, in node thresholds, from which an evaluation belongs to an episode."""
+
+QUIET_SHARE = 0.5
+"""Two episodes are this share of the full continuity apart; what is nearer is one."""
+
+WITHIN = {2: 5.0, 3: 11.0}
+"""So many episodes within so many full continuities, from the first one's begin to the last one's, decide."""
+
+LEAST_SAMPLES = 3
+"""... with strong evidence in at least so many evaluations in all."""
+
+
+@dataclass(slots=True)
+class Episode:
+    """A stretch of strong evidence.
+
+    Parameters
+    ----------
+    first, last
+        Epoch seconds of its first and its newest evaluation.
+    n
+        Evaluations with strong evidence.
+    """
+
+    first: float
+    last: float
+    n: int = 1
+
+
+@dataclass(slots=True)
+class Recurrence:
+    """Newest episodes of every node that had any, oldest first."""
+
+    _episodes: dict[str, list[Episode]] = field(default_factory=dict)
+
+    def step(self, peers: FloatArray, nodes: Sequence[str], *, at: float, full_s: float) -> BoolArray:
+        """Take in one evaluation and tell to which nodes strong evidence has come back.
+
+        Parameters
+        ----------
+        peers : ndarray of shape (n_nodes,)
+            Peer evidence of this evaluation, 1 is the node threshold; NaN where it is unknown.
+        nodes
+            Names.
+        at, full_s
+            Evaluation time and full continuity, seconds.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes,), bool
+            True while an episode lasts that decides.
+        """
+        returned = np.zeros(len(nodes), dtype=bool)
+        for k in np.flatnonzero(peers >= STRONG).tolist():
+            mine = self._episodes.setdefault(nodes[k], [])
+            if mine and at - mine[-1].last <= QUIET_SHARE * full_s:
+                mine[-1].last, mine[-1].n = at, mine[-1].n + 1
+            else:
+                mine.append(Episode(at, at))
+                del mine[: -max(WITHIN)]
+            returned[k] = any(
+                len(mine) >= n
+                and mine[-1].first - mine[-n].first <= within * full_s
+                and sum(one.n for one in mine[-n:]) >= LEAST_SAMPLES
+                for n, within in WITHIN.items()
+            )
+        oldest = at - max(WITHIN.values()) * full_s
+        for node in [node for node, mine in self._episodes.items() if mine[-1].last < oldest]:
+            del self._episodes[node]
+        return returned
+
+    def rename(self, renamed: Mapping[str, str]) -> None:
+        """Let episodes go on under the better names of their nodes."""
+        for old, new in renamed.items():
+            if old in self._episodes and new not in self._episodes:
+                self._episodes[new] = self._episodes.pop(old)
+
+    def forget(self, node: str) -> None:
+        """Begin anew for a node that was repaired."""
+        self._episodes.pop(node, None)
+
+    def dump(self) -> dict[str, list[list[float]]]:
+        """Return plain values that `load` takes."""
+        return {
+            node: [[one.first, one.last, float(one.n)] for one in mine]
+            for node, mine in self._episodes.items()
+        }
+
+    def load(self, plain: object) -> None:
+        """Go on from what `dump` gave; anything else is left out."""
+        if not isinstance(plain, dict):
+            return
+        for node, mine in plain.items():
+            if isinstance(mine, list) and all(isinstance(one, list) and len(one) == 3 for one in mine):
+                self._episodes[str(node)] = [Episode(float(a), float(b), int(n)) for a, b, n in mine]
