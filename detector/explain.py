@@ -17,6 +17,7 @@ from detector.core.fusion import fuse
 from detector.core.guard import GUARD_HOLD_S, guard_limits
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
 from detector.core.judge import BACKED, BACKED_HARD, POINTS_THE_SAME_WAY, ActiveCells
+from detector.core.recurrence import STRONG, WITHIN
 from detector.diagnosis_text import diagnosis_lines
 from detector.explain_rows import DIGITS, finite
 from detector.explain_signals import peer_signals
@@ -166,6 +167,7 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
             "the time above must be more than one evaluation's",
         ),
     ]  # fmt: skip
+    checks.append(_came_back(pipeline, pipeline.interner.nodes[node]))
     guard = next((nodes for nodes in told.guarded.values() if node in nodes), None)
     if guard is not None:
         p, size = pipeline.parameters, int((told.evaluation.pools.pool_of == _pool_of(told, node)).sum())
@@ -176,6 +178,18 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
         text = f"too many would have been named in the last {GUARD_HOLD_S / 60:.0f} min: one event"
         checks.append(Check("held back by that event", 1.0, 0.0, False, "", text))
     return tuple(checks)
+
+
+def _came_back(pipeline: Pipeline, node: str) -> Check:
+    told = " or ".join(f"{n} in {within * pipeline.full_s / 60:.0f} min" for n, within in WITHIN.items())
+    return Check(
+        f"episodes of peer evidence over {STRONG:g}",
+        float(pipeline.recurrence.episodes(node)),
+        float(min(WITHIN)),
+        node in pipeline.recurrence.returned,
+        "",
+        f"{told} name the node while the newest one lasts",
+    )
 
 
 def _pool_of(told: Concluded, node: int) -> int:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from detector.control.model import Mute
 from detector.core import conclusion
 from detector.core import incidents as life
-from detector.core.completeness import Completeness
-from detector.core.conclusion import FORGET_S, Concluded, Evaluation, Teller
+from detector.core.conclusion import Concluded, Evaluation, Teller
+from detector.core.data_findings import DataFindings
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
 from detector.core.guard import Guard
-from detector.core.habit import habit_findings
 from detector.core.hard_evidence import hard_evidence
 from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
@@ -43,7 +42,7 @@ from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
 from detector.core.views import GroupSummary, group_summaries
 from detector.core.window import Frame, Window
-from detector.outcome import DataQuality, Incident, Outcome
+from detector.outcome import Incident, Outcome
 from detector.source.base import Batch
 from grouping.catalog import Catalog
 from grouping.identity import IdentityRules, NodeIdentity
@@ -111,8 +110,8 @@ class Pipeline:
         self.guard = Guard()
         self.recurrence = Recurrence()
         self.shifts = ShiftLayer(self.memory.shift, self.twins, self.n_window)
-        self.completeness = Completeness()
-        self.naming = NamingNotes(self.interner, self.identity, self.placer)
+        naming = NamingNotes(self.interner, self.identity, self.placer)
+        self.findings = DataFindings(self.memory, self.twins, naming, self.thresholds.notes)
         self.window = Window(5 * self.n_window)
         self.open: dict[str, Incident] = {}
         self.pools: Pools | None = None
@@ -253,25 +252,12 @@ class Pipeline:
 
     def snapshot(self) -> bytes:
         """Return what must survive a restart beyond the incidents: habits, pools, expected series."""
-        changes = self.events.changes.dump()
-        return self.memory.dump(
-            {
-                "pools": self.pool_tracker.dump(),
-                "pool_changes": changes,
-                "recurrence": self.recurrence.dump(),
-                "last_at": self.last_at,
-            }
-        )
+        plain: dict[str, object] = {"pools": self.pool_tracker.dump(), "last_at": self.last_at}
+        plain |= {"pool_changes": self.events.changes.dump(), "recurrence": self.recurrence.dump()}
+        return self.memory.dump(plain)
 
     def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
-        """Continue from a snapshot and the open incidents.
-
-        Parameters
-        ----------
-        blob
-            From `snapshot`; None when there is none.
-        incidents
-            Incidents of the store; cleared ones are passed over.
+        """Continue from a snapshot, None for none, and the open of the stored incidents.
 
         Returns
         -------
@@ -389,13 +375,14 @@ class Pipeline:
         else:
             incidents, transitions, told = list(self.open.values()), [], {}
         events = conclusion.step_group_events(self.events, ev, teller, guarded, self.open, self.full_s)
+        odd = self.findings.step(ev, p, is_partial=batch.is_partial, notes=batch.notes)
         outcome = Outcome(
             at=ev.at,
             verdicts=conclusion.verdicts(ev, index, self.open, told, reasons),
             incidents=tuple(incidents),
             transitions=tuple(transitions),
             group_events=events,
-            data_quality=(*ev.absence.quality, *self._other_findings(ev, batch)),
+            data_quality=(*ev.absence.quality, *odd),
             is_partial=batch.is_partial,
             undetermined=dict(Counter(reasons.values())),
             n_series=index.n_series,
@@ -408,16 +395,3 @@ class Pipeline:
     def _under_suspicion(self) -> BoolArray:
         """Tell which nodes have an open incident."""
         return np.array([name in self.open for name in self.interner.nodes], dtype=bool)
-
-    def _other_findings(self, ev: Evaluation, batch: Batch) -> list[DataQuality]:
-        at, p = ev.at, self.parameters
-        found = self.twins.findings(self.interner, self.full_s)
-        if not batch.is_partial:
-            found += self.completeness.step(
-                self.memory.presence, self.memory.series, self.interner, ev.cells.fresh, at, p, FORGET_S
-            )
-        found += habit_findings(self.memory.habit, self.interner, self.memory.weights.weight, at)
-        found += self.naming.findings(at)
-        found.extend(DataQuality("source", "", at, note) for note in batch.notes)
-        found.extend(DataQuality("calibration", "", at, note) for note in self.thresholds.notes)
-        return found

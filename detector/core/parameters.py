@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LAYERS = ("direct", "absence", "peer", "habit", "trend", "standing", "independence", "one by one", "recurrence")
+LAYERS = (
+    "direct",
+    "absence",
+    "peer",
+    "habit",
+    "trend",
+    "standing",
+    "independence",
+    "one by one",
+    "recurrence",
+)
 """Layers of evidence, and the mechanisms by which one cause counts once and what befalls several nodes at one
 moment not at all; see `Parameters.layers`."""
 

@@ -50,6 +50,12 @@ class Recurrence:
     """Newest episodes of every node that had any, oldest first."""
 
     _episodes: dict[str, list[Episode]] = field(default_factory=dict)
+    returned: frozenset[str] = frozenset()
+    """Nodes to which strong evidence has come back as of the newest evaluation."""
+
+    def episodes(self, node: str) -> int:
+        """Return how many episodes of a node are remembered."""
+        return len(self._episodes.get(node, ()))
 
     def step(self, peers: FloatArray, nodes: Sequence[str], *, at: float, full_s: float) -> BoolArray:
         """Take in one evaluation and tell to which nodes strong evidence has come back.
@@ -85,6 +91,7 @@ class Recurrence:
         oldest = at - max(WITHIN.values()) * full_s
         for node in [node for node, mine in self._episodes.items() if mine[-1].last < oldest]:
             del self._episodes[node]
+        self.returned = frozenset(nodes[k] for k in np.flatnonzero(returned).tolist())
         return returned
 
     def rename(self, renamed: Mapping[str, str]) -> None:
