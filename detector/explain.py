@@ -188,7 +188,7 @@ def _came_back(pipeline: Pipeline, node: str) -> Check:
         float(min(WITHIN)),
         node in pipeline.recurrence.returned,
         "",
-        f"{told} name the node while the newest one lasts",
+        f"{told} name the node while the newest one lasts, if it had none before",
     )
 
 

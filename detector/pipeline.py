@@ -356,7 +356,9 @@ class Pipeline:
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
         if "recurrence" in p.layers:
             peers = instant - ev.scores.hard
-            decided |= self.recurrence.step(peers, index.nodes, at=ev.at, full_s=self.full_s)
+            decided |= self.recurrence.step(
+                peers, index.nodes, ev.pools.in_grace, at=ev.at, full_s=self.full_s
+            )
         suspects = {name for name, incident in self.open.items() if incident.state == life.SUSPECT}
         fresh_suspects = decided & ~np.array([name in suspects for name in index.nodes], dtype=bool)
         guarded, held = self.guard.step(

@@ -1,13 +1,15 @@
 """Strong evidence that comes and goes: what is odd at each checkpoint, and like its peers in between.
 
 An episode is a stretch of strong evidence, too short to decide. One happens to a sound node now and then;
-that the same node has another one soon after, or a third one a little later, does not.
+that the same node has another one soon after, or a third one a little later, does not, unless it always was
+so: who writes the checkpoints of a job is odd at each of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,10 @@ WITHIN = {2: 5.0, 3: 11.0}
 
 LEAST_SAMPLES = 3
 """... with strong evidence in at least so many evaluations in all."""
+
+
+QUIET_BEFORE = 2.5
+"""... when there was none for this many times the longest distance of two of them before."""
 
 
 @dataclass(slots=True)
@@ -47,9 +53,10 @@ class Episode:
 
 @dataclass(slots=True)
 class Recurrence:
-    """Newest episodes of every node that had any, oldest first."""
+    """Newest episodes of every node that had any, oldest first, and since when each node is watched."""
 
     _episodes: dict[str, list[Episode]] = field(default_factory=dict)
+    _watched: dict[str, float] = field(default_factory=dict)
     returned: frozenset[str] = frozenset()
     """Nodes to which strong evidence has come back as of the newest evaluation."""
 
@@ -57,7 +64,9 @@ class Recurrence:
         """Return how many episodes of a node are remembered."""
         return len(self._episodes.get(node, ()))
 
-    def step(self, peers: FloatArray, nodes: Sequence[str], *, at: float, full_s: float) -> BoolArray:
+    def step(
+        self, peers: FloatArray, nodes: Sequence[str], fresh_nodes: BoolArray, *, at: float, full_s: float
+    ) -> BoolArray:
         """Take in one evaluation and tell to which nodes strong evidence has come back.
 
         Parameters
@@ -66,6 +75,8 @@ class Recurrence:
             Peer evidence of this evaluation, 1 is the node threshold; NaN where it is unknown.
         nodes
             Names.
+        fresh_nodes : ndarray of shape (n_nodes,), bool
+            Nodes that are new to their peers, and are watched anew.
         at, full_s
             Evaluation time and full continuity, seconds.
 
@@ -74,6 +85,11 @@ class Recurrence:
         ndarray of shape (n_nodes,), bool
             True while an episode lasts that decides.
         """
+        if len(self._watched) < len(nodes):
+            self._watched = dict.fromkeys(nodes, at) | self._watched
+        for k in np.flatnonzero(fresh_nodes).tolist():
+            self.forget(nodes[k])
+            self._watched[nodes[k]] = at
         returned = np.zeros(len(nodes), dtype=bool)
         for k in np.flatnonzero(peers >= STRONG).tolist():
             mine = self._episodes.setdefault(nodes[k], [])
@@ -81,40 +97,51 @@ class Recurrence:
                 mine[-1].last, mine[-1].n = at, mine[-1].n + 1
             else:
                 mine.append(Episode(at, at))
-                del mine[: -max(WITHIN)]
-            returned[k] = any(
-                len(mine) >= n
-                and mine[-1].first - mine[-n].first <= within * full_s
-                and sum(one.n for one in mine[-n:]) >= LEAST_SAMPLES
-                for n, within in WITHIN.items()
-            )
-        oldest = at - max(WITHIN.values()) * full_s
+                del mine[: -max(WITHIN) - 1]
+            returned[k] = any(self._decides(nodes[k], n, full_s) for n in WITHIN)
+        oldest = at - (1.0 + QUIET_BEFORE) * max(WITHIN.values()) * full_s
         for node in [node for node, mine in self._episodes.items() if mine[-1].last < oldest]:
             del self._episodes[node]
         self.returned = frozenset(nodes[k] for k in np.flatnonzero(returned).tolist())
         return returned
+
+    def _decides(self, node: str, n: int, full_s: float) -> bool:
+        """Tell whether the newest `n` episodes of a node name it."""
+        mine = self._episodes[node]
+        newest = mine[-n:]
+        if len(newest) < n or sum(one.n for one in newest) < LEAST_SAMPLES:
+            return False
+        longest = max(b.first - a.first for a, b in pairwise(newest))
+        before = mine[-n - 1].first if len(mine) > n else self._watched[node]
+        is_new = newest[0].first - before >= QUIET_BEFORE * longest
+        return is_new and newest[-1].first - newest[0].first <= WITHIN[n] * full_s
 
     def rename(self, renamed: Mapping[str, str]) -> None:
         """Let episodes go on under the better names of their nodes."""
         for old, new in renamed.items():
             if old in self._episodes and new not in self._episodes:
                 self._episodes[new] = self._episodes.pop(old)
+            if old in self._watched:
+                self._watched[new] = min(self._watched.pop(old), self._watched.get(new, np.inf))
 
     def forget(self, node: str) -> None:
         """Begin anew for a node that was repaired."""
         self._episodes.pop(node, None)
 
     def dump(self) -> dict[str, list[list[float]]]:
-        """Return plain values that `load` takes."""
+        """Return plain values that `load` takes: since when each node is watched, and its episodes."""
         return {
-            node: [[one.first, one.last, float(one.n)] for one in mine]
-            for node, mine in self._episodes.items()
+            node: [[since, since, 0.0]]
+            + [[one.first, one.last, float(one.n)] for one in self._episodes.get(node, ())]
+            for node, since in self._watched.items()
         }
 
     def load(self, plain: object) -> None:
         """Go on from what `dump` gave; anything else is left out."""
         if not isinstance(plain, dict):
             return
-        for node, mine in plain.items():
-            if isinstance(mine, list) and all(isinstance(one, list) and len(one) == 3 for one in mine):
-                self._episodes[str(node)] = [Episode(float(a), float(b), int(n)) for a, b, n in mine]
+        for node, told in plain.items():
+            if isinstance(told, list) and told and all(isinstance(x, list) and len(x) == 3 for x in told):
+                self._watched[str(node)] = float(told[0][0])
+                if told[1:]:
+                    self._episodes[str(node)] = [Episode(float(a), float(b), int(n)) for a, b, n in told[1:]]
