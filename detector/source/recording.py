@@ -131,9 +131,8 @@ class RecordingSource:
     def _arrange(self, batch: Batch) -> None:
         """Keep the samples by series and time, and how far each series has been read."""
         self._ts_ms, self._values = batch.ts_ms, batch.values
-        counts = np.bincount(batch.series, minlength=len(self._keys))
-        self._stop = np.cumsum(counts)
-        self._start = self._stop - counts
+        bounds = np.searchsorted(batch.series, np.arange(len(self._keys) + 1, dtype=np.int32))
+        self._start, self._stop = bounds[:-1], bounds[1:]
         self._rewind()
 
     def _between(self, start_ms: int, end_ms: int) -> tuple[Int64Array, Int64Array, FloatArray]:
