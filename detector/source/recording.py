@@ -29,7 +29,14 @@ _ALWAYS = 2**62
 _MAX_STEPS = 8
 """Samples of a series that are passed one by one before the rest is bisected."""
 
-_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+class _Named(msgspec.Struct, gc=False):
+    """A label object of which nothing but the metric's name is read."""
+
+    name: str = msgspec.field(default="", name="__name__")
+
+
+_decode_name = msgspec.json.Decoder(_Named).decode
 
 
 class _OwnNumbers:
@@ -209,7 +216,7 @@ class RecordingSource:
 
 def _name_of(key: bytes) -> str:
     try:
-        return _decode_labels(key).get("__name__", "")
+        return _decode_name(key).name
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 
