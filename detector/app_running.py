@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -228,7 +229,11 @@ class Running:
         latest, pipeline = self.service.latest(), self._pipeline
         nodes = () if latest is None else tuple(verdict.node for verdict in latest.outcome.verdicts)
         step_s = float(self._parts.schedule.step_s)
-        return Known(pipeline.names(), nodes, step_s, version, pipeline.catalog.sha256)
+        known = Known(pipeline.names(), nodes, step_s, version, pipeline.catalog.sha256)
+        if (played := self._parts.recording) is None:
+            return known
+        made = str(played.provenance.get("made") or known.made)
+        return replace(known, origin=f"a service that played the recording {played.id}", made=made)
 
     def _make_delivery(self, settings: Settings) -> Delivery:
         return Delivery(

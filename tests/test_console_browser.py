@@ -278,7 +278,9 @@ def test_an_incident_is_downloaded_as_a_case_by_one_click(
     waiting.value.save_as(tmp_path / "case.tar")
     (tmp_path / "case").mkdir()
     unpack(tmp_path / "case.tar", tmp_path / "case", 1 << 28)
-    assert FAULTY in load_recording(tmp_path / "case").pool
+    recording = load_recording(tmp_path / "case")
+    assert FAULTY in recording.pool
+    assert recording.provenance["made"] == "synthetic", "a recording that is played stays what it is"
     expect(page.locator("#said")).to_contain_text("downloaded")
     expect(page.get_by_role("button", name="Export")).to_be_enabled()
     trail = service.get("/v1/audit")[1]["entries"]
