@@ -16,6 +16,7 @@ from detector.calibration.model import MONTH_S
 from detector.control.desk import Desk
 from detector.coverage import coverage
 from detector.delivery.delivery import Delivery
+from detector.earlier import Earlier
 from detector.errors import StoreError
 from detector.explain import explain
 from detector.export import Exporter, Known
@@ -129,6 +130,13 @@ class Running:
         desk.attach(Operated(self.service, judging.pipeline.catalog.by_name))
         self.entrance = Entrance(self._policy(settings))
         self.trials = Trials(lambda: self._settings, lambda: desk.ledger.mutes(parts.clock.now() - PAST_S))
+        self.earlier = Earlier(
+            parts.open_another,
+            lambda: self._pipeline,
+            lambda: self._settings,
+            self.service.series,
+            self.recorded,
+        )
         self.exporter = Exporter(
             parts.open_another, partial(self._known, version), store, desk.ledger, parts.clock.now
         )

@@ -359,6 +359,15 @@ def test_a_recording_is_turned_back_and_played(service: Service, tab: Open) -> N
     page.keyboard.press("ArrowLeft")
     expect(page.locator("#head .state")).to_contain_text("pending")
     expect(page.locator(".chart .readout").first).to_contain_text(clock(named["at"] - STEP))
+    # its own past beside it
+    key = page.locator(".legend").get_by_text("this node earlier")
+    expect(key).to_have_count(0)
+    first = page.locator("[data-chart]").first
+    page.get_by_label("Own past").select_option(label="1 h earlier")
+    expect(first).to_contain_text("own past: nothing is kept of then")
+    page.get_by_label("Own past").select_option(label="10 min earlier")
+    expect(key).to_be_visible()
+    expect(first).not_to_contain_text("own past:")
     # played, and paused
     page.get_by_role("button", name="Play").click()
     expect(page.locator("#head .state")).to_contain_text("suspect")
