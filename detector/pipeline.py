@@ -143,35 +143,35 @@ class Pipeline:
         ValueError
             When `at` is not after the evaluation before.
         """
-        p, index = self.parameters, self.interner
+        p, index, memory = self.parameters, self.interner, self.memory
         if self.last_at is not None and at <= self.last_at:
             raise ValueError(f"evaluation time {at} is not after the one before, {self.last_at}")
         dt = p.step_s if self.last_at is None else min(at - self.last_at, p.stale_after_steps * p.step_s)
         cells = self._take_in(batch, at)
-        self.memory.forget_again(at)
+        memory.forget_again(at)
         suspects = self._under_suspicion()
         self._choose_pools(cells, suspects, at)
         self.part_classes.step(self.interner, cells.value)
         layout, pools = self._arrange()
-        self.memory.mute(muted_cells(self.muted_metrics(at), index, pools, self.catalog))
-        stats = row_stats(cells.value, layout, self._floors, self.memory.rows, min_peers=p.min_peers, dt=dt)
+        memory.mute(muted_cells(self.muted_metrics(at), index, pools, self.catalog))
+        stats = row_stats(cells.value, layout, self._floors, memory.rows, min_peers=p.min_peers, dt=dt)
         z = scores(cells.value, stats, layout)
-        np.putmask(z, (self.memory.weights.weight == 0) | self.memory.unheard, np.nan)
+        np.putmask(z, (memory.weights.weight == 0) | memory.unheard, np.nan)
         if pools.in_grace.any():
             np.putmask(z, pools.in_grace.take(self.interner.cell_node), np.nan)
         self.window.add(at, cells.value, stats, layout)
         threshold = self.cell_thresholds.of_cells(index.signals, index.cell_signal)
-        deviation = one_sided(self.memory.habit.excess(z), self.memory.weights.sign)
+        deviation = one_sided(memory.habit.excess(z), memory.weights.sign)
         deviation = self.twins.settle(self.interner, deviation, threshold, at=at, dt=dt)
-        deviating = self.memory.clock.step(
+        deviating = memory.clock.step(
             deviation, threshold, at=at, dt=dt, full_s=self.full_s, max_gap_s=self.full_s
         )
         self._learn(z, deviating, suspects, at, dt)
         direct_score, absence = hard_evidence(
-            self.memory, index, layout, cells, p, at=at, dt=dt, is_partial=batch.is_partial
+            memory, index, layout, cells, p, at=at, dt=dt, is_partial=batch.is_partial
         )
         active, common = active_cells(
-            self.memory.clock, deviating, self.memory.weights, index, layout, p, self.full_s, threshold
+            memory.clock, deviating, memory.weights, index, layout, p, threshold, at=at
         )
         active = active.when("peer" in p.layers)
         active = unusual_over_window(active, self.window, layout, len(index.nodes), self.n_window)
@@ -181,9 +181,9 @@ class Pipeline:
             layout,
             self._floors,
             index,
-            self.memory.weights,
+            memory.weights,
             p,
-            voting=(self.memory.weights.weight > 0) & ~self.memory.nameless & ~self.memory.unheard,
+            voting=(memory.weights.weight > 0) & ~memory.nameless & ~memory.unheard,
             fresh_nodes=pools.in_grace,
             suspects=suspects,
             threshold=threshold,
@@ -191,7 +191,7 @@ class Pipeline:
             dt=dt,
         )
         own, behind = scores_over_time(
-            self.memory,
+            memory,
             cells.value,
             stats,
             layout,
@@ -204,7 +204,7 @@ class Pipeline:
             dt=dt,
         )
         active = active.and_also(shifted.when("habit" in p.layers))
-        active = active.only(~self.memory.unheard[active.cell])
+        active = active.only(~memory.unheard[active.cell])
         common = together(common, shared)
         at_once = np.zeros(0, dtype=np.int64)
         if "one by one" in p.layers:
@@ -213,18 +213,18 @@ class Pipeline:
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
         own = own * ("standing" in p.layers)
-        grown = self.memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
-        grown = grown.only(~self.memory.unheard[grown.cell])
+        grown = memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
+        grown = grown.only(~memory.unheard[grown.cell])
         by_trend = grown.by_node(len(index.nodes)) * ("trend" in p.layers)
         fused = node_scores(
             active,
-            self.memory.direct,
+            memory.direct,
             direct_score,
             absence,
             index,
             len(self._targets),
             self.thresholds.node,
-            cap=self.memory.caps(),
+            cap=memory.caps(),
             own=own,
             trend=by_trend,
         )

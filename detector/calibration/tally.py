@@ -256,28 +256,25 @@ class Tally:
     def _counted(self, ev: Evaluation) -> tuple[FloatArray, FloatArray]:
         """Return deviations and shifts of all cells, signed, in scales; 0 where they count against nobody.
 
-        Shared by the whole group, denied by a twin, or not borne out by similarity: never counted.
+        Shared by the whole group, denied by a twin, or not borne out by similarity: never counted. What is
+        counted weighs more for having lasted, as `judge.active_cells` has it.
         """
         pipeline = self._pipeline
         index, active = pipeline.interner, ev.active
         threshold = pipeline.cell_thresholds.of_cells(index.signals, index.cell_signal)
         shift = one_sided(pipeline.shifts.shift.score, pipeline.memory.weights.sign)
         found = []
-        for score, least, counts in (
-            (ev.deviation.copy(), threshold, active.now & ~active.is_shift),
-            (shift, SEEN_SHARE * threshold, active.is_shift),
+        for score, least, counts, since in (
+            (ev.deviation.copy(), threshold, active.now & ~active.is_shift, pipeline.memory.clock.since),
+            (shift, SEEN_SHARE * threshold, active.is_shift, pipeline.shifts.shift.since),
         ):
             counted = np.zeros(len(score), dtype=bool)
             counted[active.cell[counts]] = True
             with np.errstate(invalid="ignore"):
                 score[(np.abs(score) >= least) & ~counted] = 0.0
-            found.append(score)
-        return found[0], found[1] * self._longer(ev.at)
-
-    def _longer(self, at: float) -> FloatArray:
-        """Return what shifts weigh more for having lasted, as `judge.shifted_cells` has it."""
-        full_s, since = self._pipeline.full_s, self._pipeline.shifts.shift.since
-        return longer_weight(at - np.nan_to_num(since, nan=at), full_s)
+            lasted = ev.at - np.nan_to_num(since, nan=ev.at)
+            found.append(np.where(counted, score * longer_weight(lasted, pipeline.full_s), score))
+        return found[0], found[1]
 
     def _grow(self) -> None:
         index, start = self._pipeline.interner, len(self._group_of_cell)

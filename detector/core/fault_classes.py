@@ -285,9 +285,14 @@ RULES: tuple[Rule, ...] = (
         LIKELY,
         ("nfs_again",),
         any_of=("nfs_response_time", "tcp_retrans", "nfs_reconnect", "nfs_request_time"),
-        supports=("nfs_pending", "io_pressure"),
+        supports=("nfs_pending", "nfs_backlog", "nfs_any", "io_pressure"),
     ),
-    Rule("nfs_transport", POSSIBLE, any_of=("nfs_again", "nfs_reconnect"), supports=("io_pressure",)),
+    Rule(
+        "nfs_transport",
+        POSSIBLE,
+        any_of=("nfs_again", "nfs_reconnect"),
+        supports=("nfs_backlog", "nfs_any", "io_pressure"),
+    ),
     Rule(
         "nfs_queue",
         LIKELY,

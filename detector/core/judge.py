@@ -33,8 +33,9 @@ BACKED_HARD, BACKED = 0.7, 2.0
 """An error this plain, with so much evidence in all at one moment, decides at that moment: the port that went
 down is the port that carries nothing."""
 
-PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
-"""A change of habit weighs this share more with each doubling of its time, up to a limit."""
+PER_DOUBLING, LONGER_LIMIT = 0.4, 1.9
+"""What deviates weighs this share more with each doubling of its time, up to a limit: one signal at its plain
+threshold never decides alone."""
 
 SIMILARITY_GATE = 2.0
 """A member whose distance to its peers over the window is less than this times the usual does not count."""
@@ -122,10 +123,11 @@ def active_cells(
     index: SeriesIndex,
     layout: Layout,
     parameters: Parameters,
-    full_s: float,
     threshold: float | FloatArray,
+    *,
+    at: float,
 ) -> tuple[ActiveCells, Common]:
-    """Collect deviating cells, without those whose whole group deviates.
+    """Collect deviating cells, without those whose whole group deviates; what lasts for longer weighs more.
 
     Returns
     -------
@@ -136,12 +138,14 @@ def active_cells(
     """
     cell = np.flatnonzero((clock.dwell_s > 0) & (weights.weight > 0))
     cell, common = _not_common(cell, deviating, index, layout, parameters)
+    full_s = parameters.full_s
+    longer = longer_weight(at - np.nan_to_num(clock.since[cell], nan=at), full_s)
     found = ActiveCells(
         cell=cell,
         node=index.cell_node[cell].astype(np.int64),
         target=weights.target[cell],
         signal=index.cell_signal[cell].astype(np.int64),
-        score=cell_scores(clock.strength[cell], weights.weight[cell], of_chosen(threshold, cell)),
+        score=cell_scores(clock.strength[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
         ramp=np.minimum(clock.dwell_s[cell] / full_s, 1.0),
         now=deviating[cell],
         strength=clock.strength[cell],
@@ -153,7 +157,7 @@ def active_cells(
 
 
 def longer_weight(lasted_s: FloatArray, full_s: float) -> FloatArray:
-    """Return what a change of habit weighs more for having lasted, from 1 to `LONGER_LIMIT`."""
+    """Return what a deviation weighs more for having lasted, from 1 to `LONGER_LIMIT`."""
     doublings = np.log2(np.maximum(lasted_s, full_s) / full_s)
     return np.asarray(np.minimum(1.0 + PER_DOUBLING * doublings, LONGER_LIMIT))
 
