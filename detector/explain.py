@@ -17,7 +17,7 @@ from detector.core.fusion import fuse
 from detector.core.guard import GUARD_HOLD_S, guard_limits
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
 from detector.core.judge import BACKED, BACKED_HARD, POINTS_THE_SAME_WAY, ActiveCells
-from detector.core.recurrence import STRONG, WITHIN
+from detector.core.recurrence import STRONG, WITHIN_FULL
 from detector.diagnosis_text import diagnosis_lines
 from detector.explain_rows import DIGITS, finite
 from detector.explain_signals import peer_signals
@@ -181,11 +181,11 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
 
 
 def _came_back(pipeline: Pipeline, node: str) -> Check:
-    told = " or ".join(f"{n} in {within * pipeline.full_s / 60:.0f} min" for n, within in WITHIN.items())
+    told = " or ".join(f"{n} in {within * pipeline.full_s / 60:.0f} min" for n, within in WITHIN_FULL)
     return Check(
         f"episodes of peer evidence over {STRONG:g}",
         float(pipeline.recurrence.episodes(node)),
-        float(min(WITHIN)),
+        float(WITHIN_FULL[0][0]),
         node in pipeline.recurrence.returned,
         "",
         f"{told} name the node while the newest one lasts, if it had none before",

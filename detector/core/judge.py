@@ -33,7 +33,7 @@ BACKED_HARD, BACKED = 0.7, 2.0
 """An error this plain, with so much evidence in all at one moment, decides at that moment: the port that went
 down is the port that carries nothing."""
 
-PER_DOUBLING, LONGER_LIMIT = 0.4, 1.9
+PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
 """What deviates weighs this share more with each doubling of its time, up to a limit: one signal at its plain
 threshold never decides alone."""
 

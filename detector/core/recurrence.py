@@ -23,8 +23,8 @@ STRONG = 1.5
 QUIET_SHARE = 0.5
 """Two episodes are this share of the full continuity apart; what is nearer is one."""
 
-WITHIN = {2: 5.0, 3: 11.0}
-"""So many episodes within so many full continuities, from the first one's begin to the last one's, decide."""
+TWICE_WITHIN, THRICE_WITHIN = 5.0, 11.0
+"""Two episodes, or three, whose begins lie within so many full continuities decide."""
 
 LEAST_SAMPLES = 3
 """... with strong evidence in at least so many evaluations in all."""
@@ -32,6 +32,9 @@ LEAST_SAMPLES = 3
 
 QUIET_BEFORE = 2.5
 """... when there was none for this many times the longest distance of two of them before."""
+
+
+WITHIN_FULL = ((2, TWICE_WITHIN), (3, THRICE_WITHIN))
 
 
 @dataclass(slots=True)
@@ -97,15 +100,15 @@ class Recurrence:
                 mine[-1].last, mine[-1].n = at, mine[-1].n + 1
             else:
                 mine.append(Episode(at, at))
-                del mine[: -max(WITHIN) - 1]
-            returned[k] = any(self._decides(nodes[k], n, full_s) for n in WITHIN)
-        oldest = at - (1.0 + QUIET_BEFORE) * max(WITHIN.values()) * full_s
+                del mine[:-4]  # three that may decide, and the one before
+            returned[k] = any(self._decides(nodes[k], n, within * full_s) for n, within in WITHIN_FULL)
+        oldest = at - (1.0 + QUIET_BEFORE) * THRICE_WITHIN * full_s
         for node in [node for node, mine in self._episodes.items() if mine[-1].last < oldest]:
             del self._episodes[node]
         self.returned = frozenset(nodes[k] for k in np.flatnonzero(returned).tolist())
         return returned
 
-    def _decides(self, node: str, n: int, full_s: float) -> bool:
+    def _decides(self, node: str, n: int, within_s: float) -> bool:
         """Tell whether the newest `n` episodes of a node name it."""
         mine = self._episodes[node]
         newest = mine[-n:]
@@ -114,7 +117,7 @@ class Recurrence:
         longest = max(b.first - a.first for a, b in pairwise(newest))
         before = mine[-n - 1].first if len(mine) > n else self._watched[node]
         is_new = newest[0].first - before >= QUIET_BEFORE * longest
-        return is_new and newest[-1].first - newest[0].first <= WITHIN[n] * full_s
+        return is_new and newest[-1].first - newest[0].first <= within_s
 
     def rename(self, renamed: Mapping[str, str]) -> None:
         """Let episodes go on under the better names of their nodes."""
