@@ -63,7 +63,7 @@ def scores_over_time(
     shown
         The cells behind scores from `SHOWN_FROM` on: evidence, counted in `score` already.
     """
-    if not len(stats.median):
+    if not len(stats.median) or not (memory.nameless | memory.of_job).any():
         return np.zeros(len(pool_of)), _shown(
             memory, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), 1.0
         )

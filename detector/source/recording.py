@@ -29,7 +29,14 @@ _ALWAYS = 2**62
 _MAX_STEPS = 8
 """Samples of a series that are passed one by one before the rest is bisected."""
 
-_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+class _Named(msgspec.Struct, gc=False):
+    """A label object of which nothing but the metric's name is read."""
+
+    name: str = msgspec.field(default="", name="__name__")
+
+
+_decode_name = msgspec.json.Decoder(_Named).decode
 
 
 class _OwnNumbers:
@@ -131,9 +138,8 @@ class RecordingSource:
     def _arrange(self, batch: Batch) -> None:
         """Keep the samples by series and time, and how far each series has been read."""
         self._ts_ms, self._values = batch.ts_ms, batch.values
-        counts = np.bincount(batch.series, minlength=len(self._keys))
-        self._stop = np.cumsum(counts)
-        self._start = self._stop - counts
+        bounds = np.searchsorted(batch.series, np.arange(len(self._keys) + 1, dtype=np.int32))
+        self._start, self._stop = bounds[:-1], bounds[1:]
         self._rewind()
 
     def _between(self, start_ms: int, end_ms: int) -> tuple[Int64Array, Int64Array, FloatArray]:
@@ -164,6 +170,8 @@ class RecordingSource:
 
         A replay asks for one step after the other, so the search begins where the last one ended.
         """
+        if ms == self._read_ms:
+            return self._read
         if ms < self._read_ms:
             self._rewind()
         is_due = self._due_ms <= ms
@@ -210,7 +218,7 @@ class RecordingSource:
 
 def _name_of(key: bytes) -> str:
     try:
-        return _decode_labels(key).get("__name__", "")
+        return _decode_name(key).name
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 
