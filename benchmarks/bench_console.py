@@ -19,8 +19,8 @@ CHROMIUM = Path("/usr/bin/chromium")
 FIRST_VIEW_S = {63: 1.0, 1000: 2.0}
 MOST_KB = 400.0
 MOST_GROWTH = 1.1
-"""Of the heap and of the document, from the second quarter of the hour to the last; some 200 bytes a redraw are
-code that the engine compiles."""
+"""Of the heap and of the document, from the second quarter of the hour to the last; some 200 bytes a redraw
+are code that the engine compiles."""
 
 SEEN = """
 const look = () => {
