@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.series_view import SeriesView
+from detector.earlier import EarlierSeries
 from detector.outcome import DataQuality, Diagnosis, Evidence, GroupEvent, Incident, Transition, Verdict
 from detector.service_view import Latest, ServiceView
 
@@ -137,6 +138,18 @@ def series(item: SeriesView) -> Plain:
         "peers": [
             {"node": line.node, "part": line.part, "value": _numbers(line.value)} for line in item.lines
         ],
+    }
+
+
+def earlier(item: EarlierSeries) -> Plain:
+    """Return a signal of some time ago for a plot."""
+    return {
+        "metric": item.metric,
+        "node": item.node,
+        "part": item.part,
+        "labels": dict(item.labels),
+        "times": item.times.tolist(),
+        "value": _numbers(item.value),
     }
 
 

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from api import examples, present, schemas
 from api.control import add_control
+from api.earlier import add_earlier
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
 from api.events import add_events
 from api.explain import add_explain
@@ -21,6 +22,7 @@ from api.recording import add_recording
 from api.series import add_series
 from api.what_if import add_what_if
 from detector.control.desk import Desk
+from detector.earlier import Earlier
 from detector.export import Exporter
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
@@ -36,6 +38,7 @@ def create_router(
     desk: Desk | None = None,
     trials: Trials | None = None,
     exporter: Exporter | None = None,
+    earlier: Earlier | None = None,
 ) -> APIRouter:
     """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
@@ -45,6 +48,7 @@ def create_router(
     _add_nodes(router, view, marks)
     _add_groups(router, view)
     add_series(router, view, _evaluated)
+    add_earlier(router, view, _evaluated, earlier)
     add_fleet(router, view, _evaluated, marks.is_muted)
     add_events(router, view, lambda: None if desk is None else desk.holds())
     add_explain(router, view)

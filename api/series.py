@@ -19,7 +19,21 @@ from detector.service_view import Latest, ServiceView
 
 MAX_SHOWN = 50
 
+MetricName = Annotated[str, Query(min_length=1, max_length=200, description="Metric of the catalog.")]
+PartName = Annotated[str, Query(max_length=200, description="Part of the node, empty for all.")]
+Labels = Annotated[
+    list[Annotated[str, Field(min_length=2, max_length=1200, pattern="^[^=]+=")]],
+    Query(max_length=10, description="Only signals with this label, as `name=value`; repeatable."),
+]
+MaxSignals = Annotated[int, Query(ge=1, le=100, description="How many signals at most.")]
+
 _ORDER = [Status.SUSPECT, Status.PENDING, Status.UNDETERMINED, None, Status.CLEAR]
+
+
+def pairs(labels: list[str]) -> tuple[tuple[str, str], ...]:
+    """Return labels as (name, value)."""
+    parted = [text.partition("=") for text in labels]
+    return tuple((name, value) for name, _, value in parted)
 
 
 def add_series(router: APIRouter, view: ServiceView, evaluated: Callable[[ServiceView], Latest]) -> None:
@@ -41,27 +55,22 @@ def add_series(router: APIRouter, view: ServiceView, evaluated: Callable[[Servic
     )
     def series(
         node: NodeName,
-        metric: Annotated[str, Query(min_length=1, max_length=200, description="Metric of the catalog.")],
-        part: Annotated[str, Query(max_length=200, description="Part of the node, empty for all.")] = "",
-        label: Annotated[
-            list[Annotated[str, Field(min_length=2, max_length=1200, pattern="^[^=]+=")]],
-            Query(max_length=10, description="Only signals with this label, as `name=value`; repeatable."),
-        ] = [],  # noqa: B006 - never changed
+        metric: MetricName,
+        part: PartName = "",
+        label: Labels = [],  # noqa: B006 - never changed
         scope: Annotated[
             Literal["all", "slot"], Query(description="All peers, or the same slot of other nodes.")
         ] = "all",
         peers: Annotated[
             int, Query(ge=0, le=24, description="Lines of so many single peers with each signal.")
         ] = 0,
-        limit: Annotated[int, Query(ge=1, le=100, description="How many signals at most.")] = 20,
+        limit: MaxSignals = 20,
         at: At = None,
     ) -> dict[str, Any]:
         """Return values over the kept window beside the peers' median, quartiles and ordinary band."""
         seen = seen_at(view, at)
         latest = evaluated(seen)
-        pairs = [text.partition("=") for text in label]
-        labels = tuple((name, value) for name, _, value in pairs)
-        found = seen.series(SeriesQuery(node, metric, part, labels, Scope(scope), peers, limit))
+        found = seen.series(SeriesQuery(node, metric, part, pairs(label), Scope(scope), peers, limit))
         if not found:
             where = f"node {node!r}" + (f", part {part!r}," if part else "")
             like = " with these labels" if label else ""

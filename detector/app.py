@@ -18,6 +18,7 @@ from detector.app_parts import Parts, parts_of
 from detector.app_running import Running
 from detector.app_signals import Signals
 from detector.control.desk import Desk
+from detector.earlier import Earlier
 from detector.errors import StoreError
 from detector.export import Exporter
 from detector.file_content import contents
@@ -173,9 +174,12 @@ def _server(
     answers: Callable[[], None],
     trials: Trials | None = None,
     exporter: Exporter | None = None,
+    earlier: Earlier | None = None,
 ) -> Server:
     config = uvicorn.Config(
-        create_app(view, version(), desk=desk, entrance=entrance, trials=trials, exporter=exporter),
+        create_app(
+            view, version(), desk=desk, entrance=entrance, trials=trials, exporter=exporter, earlier=earlier
+        ),
         log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
     )  # fmt: skip
@@ -202,7 +206,8 @@ def _run(
         if hooks.started is not None:
             hooks.started(url)
 
-    server = _server(running.service, desk, running.entrance, door, answers, running.trials, running.exporter)
+    parts = running.trials, running.exporter, running.earlier
+    server = _server(running.service, desk, running.entrance, door, answers, *parts)
 
     def end() -> None:
         server.should_exit = True

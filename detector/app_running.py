@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from detector.calibration.model import MONTH_S
 from detector.control.desk import Desk
 from detector.coverage import coverage
 from detector.delivery.delivery import Delivery
+from detector.earlier import Earlier
 from detector.errors import StoreError
 from detector.explain import explain
 from detector.export import Exporter, Known
@@ -128,6 +130,13 @@ class Running:
         desk.attach(Operated(self.service, judging.pipeline.catalog.by_name))
         self.entrance = Entrance(self._policy(settings))
         self.trials = Trials(lambda: self._settings, lambda: desk.ledger.mutes(parts.clock.now() - PAST_S))
+        self.earlier = Earlier(
+            parts.open_another,
+            lambda: self._pipeline,
+            lambda: self._settings,
+            self.service.series,
+            self.recorded,
+        )
         self.exporter = Exporter(
             parts.open_another, partial(self._known, version), store, desk.ledger, parts.clock.now
         )
@@ -228,7 +237,11 @@ class Running:
         latest, pipeline = self.service.latest(), self._pipeline
         nodes = () if latest is None else tuple(verdict.node for verdict in latest.outcome.verdicts)
         step_s = float(self._parts.schedule.step_s)
-        return Known(pipeline.names(), nodes, step_s, version, pipeline.catalog.sha256)
+        known = Known(pipeline.names(), nodes, step_s, version, pipeline.catalog.sha256)
+        if (played := self._parts.recording) is None:
+            return known
+        made = str(played.provenance.get("made") or known.made)
+        return replace(known, origin=f"a service that played the recording {played.id}", made=made)
 
     def _make_delivery(self, settings: Settings) -> Delivery:
         return Delivery(

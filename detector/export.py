@@ -67,6 +67,8 @@ class Known:
         Seconds between samples.
     version, catalog_sha256
         What judged.
+    origin, made
+        Where the samples are from: a recording that is played stays what it is.
     """
 
     names: Sequence[str]
@@ -74,6 +76,8 @@ class Known:
     step_s: float
     version: str
     catalog_sha256: str
+    origin: str = "a running service"
+    made: str = "recorded"
 
 
 class Case:
@@ -201,7 +205,8 @@ class Exporter:
         details = CaseDetails(
             step_s=known.step_s,
             pool=told.pop("pool"),
-            origin="a running service",
+            origin=known.origin,
+            made=known.made,
             notes=note,
             labels={key: told[key] for key in ("healthy", "faults", "masked", "benign")},
         )

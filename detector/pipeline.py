@@ -117,6 +117,7 @@ class Pipeline:
         self.layout: Layout | None = None
         self.last_at: float | None = None
         self.concluded: Concluded | None = None
+        self._activity: tuple[int, NDArray[np.int64]] = (-1, np.zeros(0, dtype=np.int64))
         self._layout_key: tuple[int, bytes] = (-1, b"")
         self._floors = Floors(np.zeros(0), np.zeros(0))
 
@@ -155,7 +156,8 @@ class Pipeline:
         stats = row_stats(cells.value, layout, self._floors, self.memory.rows, min_peers=p.min_peers, dt=dt)
         z = scores(cells.value, stats, layout)
         np.putmask(z, (self.memory.weights.weight == 0) | self.memory.unheard, np.nan)
-        np.putmask(z, pools.in_grace.take(self.interner.cell_node), np.nan)
+        if pools.in_grace.any():
+            np.putmask(z, pools.in_grace.take(self.interner.cell_node), np.nan)
         self.window.add(at, cells.value, stats, layout)
         threshold = self.cell_thresholds.of_cells(index.signals, index.cell_signal)
         deviation = one_sided(self.memory.habit.excess(z), self.memory.weights.sign)
@@ -315,8 +317,10 @@ class Pipeline:
 
     def _choose_pools(self, cells: CellValues, suspects: BoolArray, at: float) -> None:
         index = self.interner
-        busy = np.array([s.spec.activity and not s.per_node for s in index.signals], dtype=bool)
-        load = index.mean_by_node(np.flatnonzero(busy.take(index.cell_signal)), cells.value)
+        if self._activity[0] != index.n_cells:
+            told = np.array([s.spec.activity and not s.per_node for s in index.signals], dtype=bool)
+            self._activity = index.n_cells, np.flatnonzero(told.take(index.cell_signal))
+        load = index.mean_by_node(self._activity[1], cells.value)
         empty = {index.nodes[n] for n in np.flatnonzero(~index.inhabited).tolist()}
         self.pools = self.pool_tracker.step(
             index.nodes, load, at, declared=self.declared, hold=suspects, muted=empty
@@ -353,7 +357,8 @@ class Pipeline:
             instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
         )
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
-        fresh_suspects = decided & ~np.array([self._is_suspect(name) for name in index.nodes], dtype=bool)
+        suspects = {name for name, incident in self.open.items() if incident.state == life.SUSPECT}
+        fresh_suspects = decided & ~np.array([name in suspects for name in index.nodes], dtype=bool)
         guarded, held = self.guard.step(
             decided, fresh_suspects, ev.scores, ev.pools.pool_of, index.nodes, p, ev.at
         )
@@ -385,10 +390,6 @@ class Pipeline:
         )
         self.concluded = Concluded(ev, outcome, decided, guarded, held, known)
         return outcome
-
-    def _is_suspect(self, name: str) -> bool:
-        incident = self.open.get(name)
-        return incident is not None and incident.state == life.SUSPECT
 
     def _under_suspicion(self) -> BoolArray:
         """Tell which nodes have an open incident."""

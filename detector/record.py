@@ -45,8 +45,9 @@ class CaseDetails:
         Seconds between samples.
     pool, spares
         Nodes at work and idle nodes, where known.
-    origin
-        Where the samples came from, without secrets.
+    origin, made
+        Where the samples came from, without secrets, and how they came to be there (``recorded``,
+        ``reconstructed`` or ``synthetic``).
     notes
         Free text.
     labels
@@ -59,6 +60,7 @@ class CaseDetails:
     pool: tuple[str, ...] = ()
     spares: tuple[str, ...] = ()
     origin: str = ""
+    made: str = "recorded"
     notes: str = ""
     labels: Mapping[str, Any] = field(default_factory=dict)
 
@@ -225,7 +227,7 @@ def _plain_numbers(values: NDArray[np.float64]) -> list[Any]:
 def _write_description(
     file: Path, case: str, span: tuple[float, float], details: CaseDetails, written: Recorded
 ) -> None:
-    provenance = {"source": details.origin, "made": "recorded"}
+    provenance = {"source": details.origin, "made": details.made}
     if written.is_partial:
         provenance["is_partial"] = "the database said that data may be missing"
     content = {

@@ -75,12 +75,20 @@ class Stack:
         Cell at each place of the matrix, -1 for empty places.
     parts_per_node : ndarray of shape (n,), int64
         As in the `Block` of each row.
+    members : ndarray of shape (n,), int64
+        Number of cells in each of its rows.
     """
 
     n_columns: int
     rows: IntArray
     source: IntArray
     parts_per_node: IntArray
+    members: IntArray
+
+    @property
+    def first(self) -> IntArray:
+        """Place at which each row begins, shape (n,)."""
+        return np.arange(0, len(self.source), self.n_columns)
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,7 @@ def _stacked(blocks: Sequence[Block]) -> Stack:
         rows=np.concatenate([np.arange(b.first_row, b.first_row + b.n_rows) for b in blocks]),
         source=source,
         parts_per_node=np.repeat([b.parts_per_node for b in blocks], [b.n_rows for b in blocks]),
+        members=np.count_nonzero(source.reshape(-1, width) >= 0, axis=1),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Kind(StrEnum):
@@ -158,9 +159,8 @@ class MetricSpec:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where one series belongs.
+class Placement(NamedTuple):
+    """Where one series belongs; a tuple, as thousands are made at a time.
 
     Parameters
     ----------

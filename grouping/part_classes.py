@@ -26,6 +26,7 @@ class PartClasses:
     classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _proposed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _agreed: int = 0
+    _dividing: tuple[int, NDArray[np.int64]] = (-1, np.zeros(0, dtype=np.int64))
 
     def step(self, index: SeriesIndex, value: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the classes after this evaluation.
@@ -41,10 +42,12 @@ class PartClasses:
         -----
         A part's value is the median over nodes, so one node's slow link makes no new class.
         """
-        dividing = np.array([s.spec.divides and not s.per_node for s in index.signals], dtype=bool)
-        if not dividing.any():
+        if self._dividing[0] != index.n_cells:
+            divides = np.array([s.spec.divides and not s.per_node for s in index.signals], dtype=bool)
+            self._dividing = index.n_cells, np.flatnonzero(divides.take(index.cell_signal))
+        cells = self._dividing[1]
+        if not len(cells):
             return self.classes
-        cells = np.flatnonzero(dividing.take(index.cell_signal))
         cells = cells[np.isfinite(value[cells])]
         found = np.zeros(len(index.parts), dtype=np.int64)
         found[: len(self.classes)] = self.classes

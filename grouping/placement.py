@@ -168,8 +168,8 @@ class Placer:
                 return self._refuse(f"label {'|'.join(names)} missing")
             parts.append(value)
         roles = [self._first(names, labels, found) for names in plan.role]
-        component = "\x00".join([labels.get(name, "") for name in plan.sum_over])
-        if len(component) > MAX_VALUE or any(len(value) > MAX_VALUE for value in found.values()):
+        component = "\x00".join([labels.get(name, "") for name in plan.sum_over]) if plan.sum_over else ""
+        if len(component) > MAX_VALUE or max(map(len, found.values()), default=0) > MAX_VALUE:
             return self._refuse("label value too long")
         if plan.is_gpu and len(parts) == 1:
             slot = self._identity.gpus.slot_of(node, labels, parts[0])

@@ -278,7 +278,9 @@ def test_an_incident_is_downloaded_as_a_case_by_one_click(
     waiting.value.save_as(tmp_path / "case.tar")
     (tmp_path / "case").mkdir()
     unpack(tmp_path / "case.tar", tmp_path / "case", 1 << 28)
-    assert FAULTY in load_recording(tmp_path / "case").pool
+    recording = load_recording(tmp_path / "case")
+    assert FAULTY in recording.pool
+    assert recording.provenance["made"] == "synthetic", "a recording that is played stays what it is"
     expect(page.locator("#said")).to_contain_text("downloaded")
     expect(page.get_by_role("button", name="Export")).to_be_enabled()
     trail = service.get("/v1/audit")[1]["entries"]
@@ -357,6 +359,15 @@ def test_a_recording_is_turned_back_and_played(service: Service, tab: Open) -> N
     page.keyboard.press("ArrowLeft")
     expect(page.locator("#head .state")).to_contain_text("pending")
     expect(page.locator(".chart .readout").first).to_contain_text(clock(named["at"] - STEP))
+    # its own past beside it
+    key = page.locator(".legend").get_by_text("this node earlier")
+    expect(key).to_have_count(0)
+    first = page.locator("[data-chart]").first
+    page.get_by_label("Own past").select_option(label="1 h earlier")
+    expect(first).to_contain_text("own past: nothing is kept of then")
+    page.get_by_label("Own past").select_option(label="10 min earlier")
+    expect(key).to_be_visible()
+    expect(first).not_to_contain_text("own past:")
     # played, and paused
     page.get_by_role("button", name="Play").click()
     expect(page.locator("#head .state")).to_contain_text("suspect")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from detector.core.neighbours import Neighbours
+from detector.core.read_back import values_over
 from detector.core.series_view import Scope, SeriesQuery
 from detector.core.shift import WARM_UP_SAMPLES
 from detector.outcome import Incident, Layer, Status
@@ -25,6 +26,7 @@ from tests.builders import (
 POWER, TEMP, UTIL = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
 XID, NVLINK = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 LOAD = "node_load1"
+RECEIVED = "node_infiniband_port_data_received_bytes_total"
 BAD = "gpu004"
 ONSET = 50
 
@@ -481,13 +483,39 @@ def test_series_view_with_the_same_slot_of_other_nodes():
     assert (of_node.scope, of_node.has_slots) == (Scope.ALL, False)
 
 
+def test_what_is_read_back_is_what_was_evaluated():
+    t = cluster()
+    gaps = lambda k, n, g: np.nan if (k, n) == (9, BAD) else None  # noqa: E731
+    t.add(gpu_gauge(t, TEMP, 60, 0.7, gaps)).add(gpu_gauge(t, POWER, 800, 8))
+    t.add(lambda k, n: [(RECEIVED, {**node_labels(n), "device": "mlx5_0", "port": "1"}, 1e9 * k * k)])
+    pieces, evaluate = [], t.pipeline.evaluate
+
+    def keep(batch, at, *, judge=True):
+        pieces.append((at, batch))
+        return evaluate(batch, at, judge=judge)
+
+    t.pipeline.evaluate = keep
+    t.run(20)
+    index = t.pipeline.interner
+    times, values = values_over(index, pieces, t.pipeline.parameters)
+    for metric in (TEMP, POWER, RECEIVED):
+        for view in t.pipeline.series_view(SeriesQuery(BAD, metric)):
+            assert times.tolist() == view.times.tolist()
+            wanted = np.flatnonzero(index.cell_node == index.nodes.index(BAD))
+            same = [c for c in wanted if np.array_equal(values[:, c].astype(np.float32), view.value, True)]
+            assert same, (metric, view.part)
+    assert np.isnan(view.value[0])
+    assert view.value[1] == pytest.approx(3e9 / STEP), "a rate"
+    assert np.isnan(values).any()
+
+
 def test_neighbours_share_a_switch_a_rack_or_an_export():
     t = cluster()
     mounts = "node_mountstats_nfs_operations_requests_total"
 
     def of_port(k, node):
         labels = {**node_labels(node), "device": "mlx5_0", "port": "1", "switch": f"leaf{int(node[3:]) % 3}"}
-        return [("node_infiniband_port_data_received_bytes_total", labels, 1e9 * k)]
+        return [(RECEIVED, labels, 1e9 * k)]
 
     def of_mount(k, node):
         labels = {**node_labels(node), "export": "10.1.0.9:/data", "operation": "READ"}

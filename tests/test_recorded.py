@@ -117,6 +117,20 @@ def test_charts_end_at_that_time_and_show_what_was_then(service: Process) -> Non
     assert service.get(f"/v1/series?{urlencode(query)}&at={CASE_START}")[0] == 422
 
 
+def test_the_own_past_of_a_recording_is_what_is_kept_of_it(service: Process) -> None:
+    query = {"node": FAULTY, "metric": "DCGM_FI_DEV_GPU_TEMP", "part": "gpu 2"}
+    at = CASE_START + STEP * (ONSET + 10)
+    (now,) = get(service, "series", at=at, **query)["series"]
+    (past,) = get(service, "earlier", at=at, before_s=600, **query)["series"]
+    assert past["times"][-1] == at - 600
+    then = dict(zip(past["times"], past["value"], strict=True))
+    both = {time: value for time, value in zip(now["times"], now["value"], strict=True) if time in then}
+    assert len(both) > 10
+    assert both.items() <= then.items()
+    assert max(past["value"]) < 75 < now["value"][-1]
+    assert get(service, "earlier", before_s=86400, **query)["series"] == []
+
+
 @pytest.mark.parametrize("path", ["suspects", "fleet", "groups", "incidents", f"explain?node={FAULTY}"])
 def test_before_the_first_evaluation_there_is_nothing(service: Process, path: str) -> None:
     status, body = service.get(f"/v1/{path}{'&' if '?' in path else '?'}at={CASE_START}")

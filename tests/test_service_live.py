@@ -87,3 +87,46 @@ def test_a_fault_in_the_window_is_named_by_the_first_tick(
     assert [s["incident_id"] for s in body["suspects"]] == [i["id"] for i in first["incidents"]]
     assert again.get("/v1/incidents")[1]["total"] == first["total"]
     assert again.end() == 0
+
+
+@pytest.mark.server
+def test_the_own_past_is_read_back_from_the_database(
+    fresh_vm: Server, start: Callable[[dict[str, Any]], Process]
+) -> None:
+    feed(fresh_vm)
+    now = time.time()  # noqa: TID251 - a live database holds live times
+    ages = range(86400 + 3000, 86400 - 300, -STEP)
+    times = [int((now - age) * 1000) for age in ages]
+    lines = []
+    for k, node in enumerate((FAULTY, "gpu001")):
+        labels = {"Hostname": node, "gpu": "2", "UUID": f"G{int(node[3:])}-2"}
+        port = {"instance": f"{node}:9100", "device": "mlx5_0", "port": "1"}
+        for name, at, values in (
+            ("DCGM_FI_DEV_GPU_TEMP", labels, [50.0 + k] * len(times)),
+            ("node_infiniband_port_data_received_bytes_total", port, [6e9 * n for n in range(len(times))]),
+        ):
+            metric = {"__name__": name, **at}
+            lines.append(json.dumps({"metric": metric, "values": values, "timestamps": times}))
+    post(fresh_vm.url, "/api/v1/import", "\n".join(lines).encode())
+    service = start({"source": {"url": fresh_vm.url}})
+    wait_for(lambda: service.get("/v1/suspects")[0] == 200, what=service.text)
+
+    def past(query: str) -> dict[str, Any]:
+        status, body = service.get(f"/v1/earlier?{query}")
+        assert status == 200, body
+        return dict(body)
+
+    query = f"node={FAULTY}&metric=DCGM_FI_DEV_GPU_TEMP&part=gpu%202&label=gpu%3D2"
+    body = past(f"{query}&before_s=86400")
+    (one,) = body["series"]
+    assert one["value"][-35:] == [50.0] * 35
+    assert one["times"][-1] == body["at"] - 86400
+    assert (one["part"], one["labels"], len(one["times"])) == ("gpu 2", {"gpu": "2"}, 40)
+    assert past(f"{query}&before_s=172800")["series"] == [], "nothing is kept of then"
+    assert past(f"{query}&before_s=60")["series"][0]["value"][-1] > 80
+    rate = f"node={FAULTY}&metric=node_infiniband_port_data_received_bytes_total"
+    assert past(f"{rate}&before_s=86400")["series"][0]["value"][-35:] == pytest.approx([2e8] * 35)
+    assert past("node=nobody&metric=DCGM_FI_DEV_GPU_TEMP")["series"] == []
+    assert past("node=gpu001&metric=nosuch")["series"] == []
+    assert service.get(f"/v1/earlier?{query}&before_s=5")[0] == 422
+    assert service.end() == 0

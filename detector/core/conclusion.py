@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,15 +212,19 @@ def verdicts(
         Why a node is undetermined, by number.
     """
     found = []
-    for node, name in enumerate(index.nodes):
-        if not index.inhabited[node] and name not in open_incidents:
-            continue
-        pool = int(ev.pools.pool_of[node])
-        pool_name = ev.pools.names[pool] if pool >= 0 else ""
+    known = zip(
+        *(index.nodes, index.inhabited.tolist(), ev.pools.pool_of.tolist(), ev.scores.instant.tolist()),
+        strict=True,
+    )
+    nothing = Told()
+    for node, (name, is_inhabited, pool, instant) in enumerate(known):
         incident = open_incidents.get(name)
-        said = told.get(node, Told())
+        if not is_inhabited and incident is None:
+            continue
+        pool_name = ev.pools.names[pool] if pool >= 0 else ""
+        said = told.get(node, nothing)
         evidence = said.evidence
-        score = round(float(ev.scores.instant[node]), 3)
+        score = round(instant, 3)
         if incident is not None:
             status = Status.SUSPECT if incident.state == life.SUSPECT else Status.PENDING
             evidence = evidence or incident.evidence
@@ -239,10 +244,17 @@ def verdicts(
         elif node in reasons:
             found.append(Verdict(name, pool_name, Status.UNDETERMINED, score, reason=reasons[node]))
         else:
-            found.append(Verdict(name, pool_name, Status.CLEAR, score, evidence=evidence))
+            clear = _clear(name, pool_name, score)
+            found.append(replace(clear, evidence=evidence) if evidence else clear)
     rank = {Status.SUSPECT: 0, Status.PENDING: 1, Status.UNDETERMINED: 2, Status.CLEAR: 3}
     found.sort(key=lambda v: (rank[v.status], -v.score, v.node))
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _clear(node: str, pool: str, score: float) -> Verdict:
+    """Return a verdict that most nodes have at most evaluations, made once."""
+    return Verdict(node, pool, Status.CLEAR, score)
 
 
 def step_group_events(

@@ -108,7 +108,7 @@ Recall = Callable[[int, str], float | None]
 REMEMBERED = ("last", "event_at", "since", "n_events", "base", "event_value", "faulty_s")
 
 
-def _extend(state: DirectState, index: SeriesIndex, restored: Recall) -> None:
+def _extend(state: DirectState, index: SeriesIndex, restored: Recall | None) -> None:
     """Add the direct cells that the index has gained."""
     start, size = state.n_indexed, index.n_cells
     if start == size:
@@ -142,6 +142,8 @@ def _extend(state: DirectState, index: SeriesIndex, restored: Recall) -> None:
         setattr(state, name, np.concatenate([getattr(state, name), np.full(n, fill)]))
     for name in ("n_events", "base", "event_value", "faulty_s"):
         setattr(state, name, np.concatenate([getattr(state, name), np.zeros(n)]))
+    if restored is None:
+        return
     for k, cell in enumerate(new, start=len(state.cells) - n):
         for name in REMEMBERED:
             remembered = restored(cell, name)
@@ -174,7 +176,7 @@ def step_direct(
     hold_s: float,
     group_share: float,
     group_min: int,
-    restored: Recall = lambda cell, name: None,
+    restored: Recall | None = None,
 ) -> FloatArray:
     """Advance the direct layer by one evaluation.
 
@@ -192,7 +194,7 @@ def step_direct(
     continuity_s, hold_s, group_share, group_min
         See `Parameters`.
     restored
-        Memory from before a restart, asked once per new cell.
+        Memory from before a restart, asked once per new cell; None for no such memory.
 
     Returns
     -------
@@ -270,12 +272,13 @@ def _separate_codes(
 
 
 def _expire(state: DirectState, at: float, hold_s: float) -> None:
-    over = np.isfinite(state.event_at) & (at - state.event_at > hold_s)
+    over = np.flatnonzero(np.isfinite(state.event_at) & (at - state.event_at > hold_s))
     state.event_at[over] = np.nan
     state.n_events[over] = 0.0
     state.base[over] = 0.0
     state.event_value[over] = 0.0
-    state.since[over | (np.isnan(state.event_at) & (state.faulty_s == 0))] = np.nan
+    state.since[over] = np.nan
+    state.since[np.isnan(state.event_at) & (state.faulty_s == 0)] = np.nan
 
 
 def _record(
@@ -299,7 +302,11 @@ def _levels(
     """Worth of states that have a fault value now; advances `faulty_s`."""
     levels = np.zeros(len(value))
     for rule, members in state.value_rules:
-        odd = members[fresh[members] & ~np.isin(value[members], rule.healthy)]
+        now = value.take(members)
+        is_odd = fresh.take(members)
+        for healthy in rule.healthy:
+            is_odd &= now != healthy
+        odd = members[is_odd]
         for k in odd.tolist():
             levels[k] = BASE_SCORE[severity_of(index, int(state.cells[k]), float(value[k]))]
     judged = fresh & (state.rule == 2)
@@ -311,6 +318,8 @@ def _common_states(
     state: DirectState, index: SeriesIndex, layout: Layout, faulty: BoolArray, share: float, least: int
 ) -> BoolArray:
     """Find states that so many members of a group share that they tell nothing of one of them."""
+    if not faulty.any():
+        return np.zeros(len(faulty), dtype=bool)
     slot_rows = layout.slot_row_of_cell[state.cells]
     rows = np.where(slot_rows >= 0, slot_rows, layout.row_of_cell[state.cells])
     counted = faulty & (rows >= 0)
@@ -326,6 +335,8 @@ def _common_events(
     state: DirectState, index: SeriesIndex, layout: Layout, held: BoolArray, least: int
 ) -> BoolArray:
     """Find metrics of which so many nodes of a pool had events within the hold that the cause is shared."""
+    if not held.any():
+        return np.zeros(len(held), dtype=bool)
     rows = np.maximum(layout.row_of_cell[state.cells], layout.slot_row_of_cell[state.cells])
     counted = held & (rows >= 0)
     if not counted.any():

@@ -58,7 +58,7 @@ class CellWeights:
 
 def one_sided(score: FloatArray, sign: NDArray[np.int8]) -> FloatArray:
     """Return scores with deviations to the better side set to 0; NaN stays NaN."""
-    better = (sign != 0) & (score * sign < 0)
+    better = (sign > 0) & (score < 0) | (sign < 0) & (score > 0)
     return np.where(better, 0.0, score)
 
 

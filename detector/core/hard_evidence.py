@@ -63,7 +63,7 @@ def hard_evidence(
         hold_s=p.direct_hold_s,
         group_share=p.group_event_share,
         group_min=p.group_event_min_nodes,
-        restored=memory.direct_memory,
+        restored=memory.direct_memory if memory.remembers_direct else None,
     )
     direct *= ~memory.unheard[memory.direct.cells]
     memory.note_exporters(cells.fresh)

@@ -61,8 +61,8 @@ class Paths:
     ----------
     version
         Of the index.
-    single, single_cell : ndarray of shape (n,)
-        Series that are the only one of their cell, and their cells.
+    single, source : ndarray of shape (n_cells,)
+        True for cells with one series only, and that series; 0 for other cells.
     other : ndarray of shape (n,)
         The other series that have a cell.
     mean_cell : ndarray of shape (n_means,)
@@ -72,8 +72,8 @@ class Paths:
     """
 
     version: int
-    single: IntArray
-    single_cell: IntArray
+    single: BoolArray
+    source: IntArray
     other: IntArray
     mean_cell: IntArray
     feeding: IntArray
@@ -85,13 +85,14 @@ def _paths(index: SeriesIndex) -> Paths:
     cell = index.component_cell[component].astype(np.int64)
     placed = cell >= 0
     is_single = placed & (index.component_copies[component] == 1) & (index.cell_components[cell] == 1)
-    single = np.flatnonzero(is_single)
+    single, source = np.zeros(index.n_cells, dtype=bool), np.zeros(index.n_cells, dtype=np.int64)
+    single[cell[is_single]], source[cell[is_single]] = True, np.flatnonzero(is_single)
     feeding = np.flatnonzero(index.cell_mean_of >= 0)
     mean_cell, into = np.unique(index.cell_mean_of[feeding], return_inverse=True)
     return Paths(
         version=index.version,
         single=single,
-        single_cell=cell[single],
+        source=source,
         other=np.flatnonzero(placed & ~is_single),
         mean_cell=mean_cell.astype(np.int64),
         feeding=feeding,
@@ -210,7 +211,8 @@ def take_in(
         state.dropped["out of range"] = state.dropped.get("out of range", 0) + int((~ok).sum())
         usable = np.flatnonzero(ok)
         numbers, ts_ms, values = numbers.take(usable), ts_ms.take(usable), values.take(usable)
-    first = np.unique(numbers[np.flatnonzero(state.last_ms.take(numbers) == 0)])
+    new = np.flatnonzero(state.last_ms.take(numbers) == 0)
+    first = np.unique(numbers[new]) if len(new) else new
     for chosen in _rounds(numbers):
         _one_round(state, numbers[chosen], ts_ms[chosen], values[chosen], max_gap_ms)
     return first
@@ -220,8 +222,7 @@ def _rounds(series: IntArray) -> list[IntArray | slice]:
     """Split samples so that no series occurs twice in a round, keeping their order."""
     if not len(series):
         return []
-    counts = np.bincount(series)
-    if counts.max() == 1:
+    if (series[1:] > series[:-1]).all():
         return [slice(None)]
     order = np.argsort(series, kind="stable")
     ordered = series[order]
@@ -288,14 +289,10 @@ def cell_values(
     paths = state.paths_of(index)
     newest, oldest = math.floor(at * 1000.0 + 500.0), math.floor((at - stale_after_s) * 1000.0)
     fresh_series = (state.last_ms > oldest) & (state.last_ms <= newest)
-    value = np.full(index.n_cells, np.nan)
-    fresh = np.zeros(index.n_cells, dtype=bool)
-    single, cell = paths.single, paths.single_cell
-    is_fresh = fresh_series.take(single)
-    fresh[cell] = is_fresh
-    value[cell] = np.where(is_fresh, state.meaning.take(single), np.nan)
-    rise = np.zeros(index.n_cells)
-    rise[cell] = state.rise.take(single)
+    fresh = fresh_series.take(paths.source) & paths.single
+    value, rise = state.meaning.take(paths.source), state.rise.take(paths.source)
+    value[np.flatnonzero(~fresh)] = np.nan
+    rise[np.flatnonzero(~paths.single)] = 0.0
     codes: dict[int, tuple[float, ...]] = {}
     if len(paths.other):
         chosen = paths.other[fresh_series[paths.other]]

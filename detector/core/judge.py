@@ -77,6 +77,8 @@ class ActiveCells:
 
     def only(self, keep: BoolArray) -> ActiveCells:
         """Return the chosen ones."""
+        if keep.all():
+            return self
         return ActiveCells(*(getattr(self, item.name)[keep] for item in fields(self)))
 
     def when(self, takes_part: bool) -> ActiveCells:
@@ -89,6 +91,8 @@ class ActiveCells:
 
     def and_also(self, other: ActiveCells) -> ActiveCells:
         """Return these and others; a cell may be in both."""
+        if not len(other.cell):
+            return self
         pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
         return ActiveCells(*(np.concatenate(pair) for pair in pairs))
 
@@ -242,7 +246,7 @@ def unusual_over_window(
         row = int(layout.row_of_cell[cell])
         if row >= 0:
             keep[k] = not window.similarity(layout, row, cell, n_window) < SIMILARITY_GATE
-    return active if keep.all() else active.only(keep)
+    return active.only(keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +307,10 @@ def node_scores(
     hard = np.zeros(n_nodes)
     strongest = np.zeros(n_nodes)
     if len(direct_score):
-        node = index.cell_node[direct.cells]
-        np.maximum.at(strongest, node, direct_score)
-        total = np.bincount(node, weights=direct_score, minlength=n_nodes)
+        seen = np.flatnonzero(direct_score)
+        node = index.cell_node[direct.cells[seen]]
+        np.maximum.at(strongest, node, direct_score[seen])
+        total = np.bincount(node, weights=direct_score[seen], minlength=n_nodes)
         hard = strongest + DIRECT_FURTHER * (total - strongest)
     for item in absence.absent:
         hard[item.node] += item.score

@@ -38,15 +38,12 @@ def judgeable(
     forgotten : ndarray of shape (n_nodes,), bool
         Nodes of which nothing is expected any more.
     """
-    expected = memory.presence.expected(ev.at, FORGET_S)
-    had = index.count_by_node(expected)
-    here = index.count_by_node(expected & ev.cells.fresh)
-    reporting = index.count_by_node(ev.cells.fresh) > 0
-    known = np.asarray((here >= KNOWN_SHARE * had) & reporting)
+    expected, fresh = memory.presence.expected(ev.at, FORGET_S), ev.cells.fresh
+    warm = (memory.habit.n_seen >= WARM_UP_SAMPLES) & (memory.weights.weight > 0)
+    had, here, reporting, learnt = index.count_by_node(expected, expected & fresh, fresh, warm)
+    known = np.asarray((here >= KNOWN_SHARE * had) & (reporting > 0))
     for item in ev.absence.absent:
         known[item.node] = True
-    warm = (memory.habit.n_seen >= WARM_UP_SAMPLES) & (memory.weights.weight > 0)
-    learnt = index.count_by_node(warm) > 0
     sizes = np.bincount(ev.pools.pool_of[ev.pools.pool_of >= 0], minlength=len(ev.pools.names))
     reasons: dict[int, str] = {}
     for node in np.flatnonzero(index.inhabited).tolist():

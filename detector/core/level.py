@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.core.habit import ABS_TO_SIGMA, learning_rate
+from detector.core.habit import ABS_TO_SIGMA, add_where, learning_rate
 from detector.core.ingest import grow
 from detector.core.peers import Floors, RowState, by_row, row_stats
 from grouping.layout import Layout
@@ -76,6 +76,7 @@ class Level:
     second_below: FloatArray = field(default_factory=lambda: np.zeros(0))
     scale: FloatArray = field(default_factory=lambda: np.zeros(0))
     _values: FloatArray32 = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
+    _count: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     _at: int = 0
 
     def __post_init__(self) -> None:
@@ -86,18 +87,23 @@ class Level:
         larger = np.full((self.size, n_cells), np.inf, dtype=np.float32)
         larger[:, : self._values.shape[1]] = self._values
         self._values = larger
+        self._count = grow(self._count, n_cells, 0)  # type: ignore[assignment]
         for name, empty in (("spread", 0.0), ("n_spread", 0.0), ("middle", np.nan), ("scale", np.nan)):
             setattr(self, name, grow(getattr(self, name), n_cells, empty))
 
     def push(self, newest: FloatArray) -> None:
         """Let the newest value of each cell take the oldest one's place."""
+        place = self._values[self._at]
+        self._count -= np.isfinite(place)
         # what is missing comes last when sorted
-        self._values[self._at] = np.where(np.isfinite(newest), newest, np.inf)
+        place[:] = np.where(np.isfinite(newest), newest, np.inf)
+        self._count += np.isfinite(place)
         self._at = (self._at + 1) % self.size
 
     def forget(self, cells: BoolArray) -> None:
         """Empty the windows of some cells."""
         self._values[:, cells] = np.inf
+        self._count[cells] = 0
 
     def score(
         self,
@@ -127,9 +133,9 @@ class Level:
         ndarray of shape (n_cells,)
             Signed; 0 where too few samples agree, NaN where unknown.
         """
-        rows, count, needed = self._ordered(), np.isfinite(self._values).sum(axis=0), self.needed
-        partial = np.flatnonzero(count < self.size)
-        some, n = np.array([row.take(partial) for row in rows]), count.take(partial)
+        rows, needed = self._ordered(), self.needed
+        partial = np.flatnonzero(self._count < self.size)
+        some, n = np.array([row.take(partial) for row in rows]), self._count.take(partial).astype(np.int64)
         columns = np.arange(len(partial))
 
         def ranked(rank: Callable[[Any], Any]) -> FloatArray32:
@@ -147,7 +153,7 @@ class Level:
         self.scale = np.where(bursts > SECOND * PLAIN * usual, bursts / SECOND, usual)
         with np.errstate(invalid="ignore"):
             up, down = ranked(lambda count: count - needed) - centre, rows[needed - 1] - centre
-            self.shift = np.where(up > 0, up, np.where(down < 0, down, 0.0))
+            self.shift = np.fmax(up, 0.0) + np.fmin(down, 0.0)  # one of them is 0: up is never above down
             self.second_above = ranked(lambda count: count - 2) - centre
             self.second_below = rows[1] - centre
             return np.asarray(np.where(np.isfinite(self.middle), self.shift / self.scale, np.nan))
@@ -169,12 +175,12 @@ class Level:
             over = np.abs(self._values[self._at - 1]) <= OVER_SHARE * farthest
             over &= np.isfinite(farthest) & ~skip
             rate = learning_rate(self.n_spread + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
-            np.add(bursts, rate * (farthest - bursts), out=bursts, where=over)
+            add_where(bursts, rate * (farthest - bursts), over)
 
     def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
         """Learn how far the member's own windows usually lie from its habit."""
         chosen = np.isfinite(self.middle) & np.isfinite(self.scale) & ~skip
         rate = learning_rate(self.n_spread + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         size = np.minimum(np.abs(self.middle), CLIP * self.scale)
-        np.add(self.spread, rate * (size - self.spread), out=self.spread, where=chosen)
+        add_where(self.spread, rate * (size - self.spread), chosen)
         self.n_spread += chosen

@@ -72,6 +72,9 @@ class Memory:
     exporter_seen: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     unheard: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Cells of muted metrics, of shape (n_cells,): they are no evidence."""
+    _caps: FloatArray = field(default_factory=lambda: np.zeros(0))
+    _exporters_known: tuple[BoolArray, BoolArray] | None = None
+    _reporting: tuple[BoolArray, BoolArray] | None = None
     _forgotten: dict[str, float] = field(default_factory=dict)
     _to_forget_again: dict[str, float] = field(default_factory=dict)
     _saved: Snapshot | None = None
@@ -161,18 +164,25 @@ class Memory:
 
     def caps(self) -> FloatArray:
         """Return the most that each target is worth; a metric without a known target never decides alone."""
-        known = {s.spec.target for s in self.index.signals} - {UNKNOWN_TARGET}
-        return np.array([TARGET_CAP if t in known else NAMELESS_CAP for t in self.targets], dtype=np.float64)
+        if len(self._caps) != len(self.targets):
+            known = {s.spec.target for s in self.index.signals} - {UNKNOWN_TARGET}
+            caps = [TARGET_CAP if t in known else NAMELESS_CAP for t in self.targets]
+            self._caps = np.array(caps, dtype=np.float64)
+        return self._caps
 
     def exporter_known(self) -> BoolArray:
         """Tell for each cell whether its node's exporter was seen often enough before.
 
         Only then is the appearance of a series an event and not a start.
         """
+        n_cells = self.index.n_cells
         if not self.exporter_seen.size:
-            return np.zeros(self.index.n_cells, dtype=bool)
-        key = self.index.cell_node * self.exporter_seen.shape[1] + self.presence.exporter_of
-        return np.asarray((self.exporter_seen.ravel() >= MIN_SEEN).take(key))
+            return np.zeros(n_cells, dtype=bool)
+        often, before = self.exporter_seen >= MIN_SEEN, self._exporters_known
+        if before is None or len(before[1]) != n_cells or not np.array_equal(before[0], often):
+            key = self.index.cell_node * often.shape[1] + self.presence.exporter_of
+            before = self._exporters_known = often, often.ravel().take(key)
+        return before[1]
 
     def count_appearances(self, cells: CellValues, first: NDArray[np.int64]) -> None:
         """Count the first value of a labelled error counter as a rise: it exists since its first event."""
@@ -191,11 +201,18 @@ class Memory:
         """Count an evaluation for each exporter of each node that reported."""
         if not self.exporter_seen.size:
             return
-        n_exporters = self.exporter_seen.shape[1]
-        cells = np.flatnonzero(fresh)
-        key = self.index.cell_node.take(cells) * n_exporters + self.presence.exporter_of.take(cells)
-        seen = np.bincount(key, minlength=self.exporter_seen.size) > 0
-        self.exporter_seen += seen.reshape(self.exporter_seen.shape)
+        before, shape = self._reporting, self.exporter_seen.shape
+        if before is None or before[1].shape != shape or not np.array_equal(before[0], fresh):
+            cells = np.flatnonzero(fresh)
+            key = self.index.cell_node.take(cells) * shape[1] + self.presence.exporter_of.take(cells)
+            seen = np.bincount(key, minlength=self.exporter_seen.size) > 0
+            before = self._reporting = fresh, seen.reshape(shape)
+        self.exporter_seen += before[1]
+
+    @property
+    def remembers_direct(self) -> bool:
+        """True when `direct_memory` may know of some cell."""
+        return bool(self._moves or self._saved_direct)
 
     def direct_memory(self, cell: int, name: str) -> float | None:
         """Return what is known of a direct cell by its earlier name or from a snapshot, None for nothing."""
@@ -301,6 +318,7 @@ class Memory:
 
     def _extend_weights(self, start: int) -> None:
         weight, sign, target = [], [], []
+        self._caps = np.zeros(0)
         for spec in (signal.spec for signal in self.index.signals):
             by_rate = spec.fault is not None and spec.fault.on == "rate"
             weight.append(spec.weight if spec.kind in (Kind.GAUGE, Kind.COUNTER) or by_rate else 0.0)

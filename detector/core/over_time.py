@@ -63,29 +63,32 @@ def scores_over_time(
     shown
         The cells behind scores from `SHOWN_FROM` on: evidence, counted in `score` already.
     """
-    if not len(stats.median):
+    if not len(stats.median) or not (memory.nameless | memory.of_job).any():
         return np.zeros(len(pool_of)), _shown(
             memory, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), 1.0
         )
     node = memory.index.cell_node.astype(np.int64)
     rows = layout.any_row_of_cell
-    safe = np.maximum(rows, 0)
-    plain = (values - stats.median[safe]) / stats.plain[safe]
-    plain[(rows < 0) | (memory.weights.weight == 0)] = np.nan
-    # Who is idle among the busy differs for good in what nodes tell, and not in what jobs tell.
-    plain[~(memory.nameless | memory.of_job)] = np.nan
     heard = ~memory.unheard
-    plain[memory.unheard] = np.nan
     nameless = memory.nameless & heard
+    # Who is idle among the busy differs for good in what nodes tell, and not in what jobs tell.
+    tells = (nameless | (memory.of_job & heard)) & (rows >= 0) & (memory.weights.weight != 0)
+    told = np.flatnonzero(tells)
+    row = rows.take(told)
+    plain = np.full(len(values), np.nan)
+    plain[told] = (values.take(told) - stats.median.take(row)) / stats.plain.take(row)
     memory.standing.step(plain, dt)
     standing = memory.standing.scores(node, pool_of, heard)
     if fresh_nodes.any():
         memory.past.forget(fresh_nodes[node])
-    memory.past.step(values, nameless, stats, layout, floor, min_peers=min_peers, dt=dt, skip=suspects[node])
+    memory.past.step(
+        values, nameless, stats, layout, floor, min_peers=min_peers, dt=dt, skip=suspects.take(node)
+    )
     shifted = memory.past.scores(nameless, node, memory.weights.target, pool_of)
-    always = np.flatnonzero(memory.standing.cells() & np.isfinite(plain) & (standing[node] >= SHOWN_FROM))
-    far = np.abs(memory.past.shift) >= BEGUN * SHIFT_THRESHOLD
-    moved = np.flatnonzero(far & nameless & (shifted[node] >= SHOWN_FROM))
+    always = np.flatnonzero(memory.standing.cells() & np.isfinite(plain))
+    always = always[standing[node.take(always)] >= SHOWN_FROM]
+    moved = np.flatnonzero(nameless & (np.abs(memory.past.shift) >= BEGUN * SHIFT_THRESHOLD))
+    moved = moved[shifted[node.take(moved)] >= SHOWN_FROM]
     shown = _shown(
         memory, always, plain[always], at - memory.standing.seen_s[always], PLAINLY, is_shift=False
     )

@@ -184,8 +184,9 @@ def stack_stats(
     flat = padded.take(stack.source)
     ordered = flat.reshape(n_rows, width)
     ordered.sort(axis=1)
-    count = width - np.count_nonzero(np.isnan(ordered), axis=1)
-    start = np.arange(0, n_rows * width, width)
+    start, count = stack.first, stack.members.copy()
+    gaps = np.flatnonzero(np.isnan(flat.take(start + count - 1)))  # what is missing comes last
+    count[gaps] = width - np.count_nonzero(np.isnan(ordered[gaps]), axis=1)
     low, high = start + np.maximum((count - 1) // 2, 0), start + np.minimum(count // 2, width - 1)
     median = _middle(flat, low, high)
     np.subtract(ordered, median[:, None], out=ordered)
@@ -273,6 +274,11 @@ def by_row(of_rows: FloatArray, rows: NDArray[np.int64]) -> FloatArray:
     return np.append(of_rows, np.nan).take(rows)  # -1 is where the NaN stands
 
 
+def nearer_zero(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the one that is nearer to zero where both have the same sign, else 0; NaN where one is."""
+    return np.asarray(np.maximum(np.minimum(a, b), 0.0) + np.minimum(np.maximum(a, b), 0.0))
+
+
 def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
     """Signed robust z-score of each cell against its peers.
 
@@ -291,10 +297,10 @@ def scores(values: FloatArray, stats: RowStats, layout: Layout) -> FloatArray:
         return np.asarray(z)
     rows, whole = layout.slot_row_of_cell.take(cells), z.take(cells)
     slot = (values.take(cells) - by_row(stats.median, rows)) / by_row(stats.scale, rows)
-    sign = np.sign(whole)
-    agreed = np.where(sign == np.sign(slot), sign * np.minimum(np.abs(whole), np.abs(slot)), 0.0)
-    both = np.isfinite(whole) & np.isfinite(slot)
-    z[cells] = np.where(both, agreed, np.where(np.isfinite(whole), whole, slot))
+    agreed = nearer_zero(whole, slot)
+    lacks = np.flatnonzero(~(np.isfinite(whole) & np.isfinite(slot)))
+    agreed[lacks] = np.where(np.isfinite(whole[lacks]), whole[lacks], slot[lacks])
+    z[cells] = agreed
     return np.asarray(z)
 
 

@@ -347,7 +347,8 @@ def _centre(values: Sequence[float]) -> tuple[float, float]:
     n = max(1, int(np.ceil(DENSEST * len(ordered))))
     widths = ordered[n - 1 :] - ordered[: len(ordered) - n + 1]
     first = int(np.argmin(widths))
-    return float(np.median(ordered[first : first + n])), float(widths[first]) / DENSEST_TO_SIGMA
+    median = (ordered[first + (n - 1) // 2] + ordered[first + n // 2]) / 2.0
+    return float(median), float(widths[first]) / DENSEST_TO_SIGMA
 
 
 def _wider(rows: FloatArray, n: int) -> FloatArray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.core.habit import learning_rate
+from detector.core.habit import add_where, learning_rate
 from detector.core.ingest import grow
 from detector.core.level import CLIP, HABIT_SAMPLES, Level
 from detector.core.peers import PHASE_SHARE, Floors, RowState, RowStats, by_row
@@ -176,19 +176,21 @@ class Shift:
             Signed, in scales; NaN where unknown.
         """
         row_of = layout.any_row_of_cell
-        if fresh_start.any():
-            self.start_anew(fresh_start)
         difference = values - by_row(stats.median, row_of)
         self._difference = np.minimum(np.maximum(difference, -FARTHEST), FARTHEST)
-        np.putmask(self._difference, fresh_start, np.nan)
-        left = np.where(self.n_seen >= WARM_UP_SAMPLES, self._difference - self.offset, np.nan)
-        size = np.maximum(floors.absolute, floors.relative * np.abs(np.nan_to_num(stats.median)))
+        if fresh_start.any():
+            self.start_anew(fresh_start)
+            self._difference[fresh_start] = np.nan
+        left = self._difference - self.offset
+        left[np.flatnonzero(self.n_seen < WARM_UP_SAMPLES)] = np.nan
+        level = np.where(np.isfinite(stats.median), np.abs(stats.median), 0.0)
+        size = np.maximum(floors.absolute, floors.relative * level)
         moved = self._moved(stats.median, dt, habit_s)
         small = Floors(FLOOR_SHARE * size + PHASE_SHARE * moved, np.zeros_like(size))
         self.short.push(left)
         short = self.short.score(layout, row_of, small, self.bursts, min_peers=min_peers, dt=dt)
         known = np.isfinite(left)
-        np.add(self._sum, left, out=self._sum, where=known)
+        add_where(self._sum, left, known)
         self._count += known
         self._in_block += 1
         if self._in_block == self._block:
@@ -198,10 +200,13 @@ class Shift:
                 layout, row_of, small, self.bursts, min_peers=min_peers, dt=dt_block
             )
             self._long_shift = self.long.shift
-        long = np.where(self._still_there(), self._long_score, np.nan)
-        score = np.where(np.abs(long) > np.fmax(np.abs(short), 0.0), long, short)
+        with np.errstate(invalid="ignore"):
+            is_long = self._still_there() & (np.abs(self._long_score) > np.fmax(np.abs(short), 0.0))
+        score = np.where(is_long, self._long_score, short)
         doubt = np.sqrt(1.0 + YOUNG_SAMPLES / np.maximum(self.n_seen, 1.0))
-        doubt *= 1.0 + _unrest(moved, stats.scale, layout)[np.maximum(row_of, 0)] if len(moved) else 1.0
+        unrest = _unrest(moved, stats.scale, layout)
+        if unrest.any():
+            doubt *= (1.0 + unrest).take(np.maximum(row_of, 0))
         self.score = score / doubt
         return self.score
 
@@ -215,18 +220,16 @@ class Shift:
         rate = learning_rate(rows.n_seen + 1.0, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         rows.centre[known] += (rate * (median - rows.centre))[known]
         rows.n_seen[known] += 1.0
-        return np.nan_to_num(moved)
+        return np.where(np.isfinite(moved), moved, 0.0)
 
     def _still_there(self) -> BoolArray:
         """Tell where the short window still shows some of the long one's shift: it is not over."""
         size = self._long_shift
+        needed = STILL_SHARE * size
         with np.errstate(invalid="ignore"):
-            far = np.where(
-                size > 0,
-                self.short.second_above >= STILL_SHARE * size,
-                self.short.second_below <= STILL_SHARE * size,
-            )
-        return np.asarray(far & np.isfinite(size))
+            above = (size > 0) & (self.short.second_above >= needed)
+            below = (size <= 0) & (self.short.second_below <= needed)
+        return np.asarray((above | below) & np.isfinite(size))
 
     def start_anew(self, cells: BoolArray) -> None:
         """Forget what the chosen cells used to differ, and all shifts of them."""
@@ -263,11 +266,13 @@ class Shift:
         ndarray of shape (n_cells,), bool
             Cells that are shifted now.
         """
-        size = np.abs(np.nan_to_num(shifted))
-        over = size >= SEEN_SHARE * threshold
-        self.since[over & np.isnan(self.since)] = at - lasted_s
-        self.since[np.isfinite(shifted) & (size < HELD_SHARE * SEEN_SHARE * threshold)] = np.nan
-        return np.asarray(over)
+        size = np.abs(shifted)
+        with np.errstate(invalid="ignore"):
+            over = np.asarray(size >= SEEN_SHARE * threshold)
+            fell = np.isfinite(self.since) & (size < HELD_SHARE * SEEN_SHARE * threshold)
+        self.since[np.flatnonzero(over & np.isnan(self.since))] = at - lasted_s
+        self.since[np.flatnonzero(fell)] = np.nan
+        return over
 
     def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
         """Fold the newest differences into the habits.
@@ -285,14 +290,15 @@ class Shift:
         young = np.flatnonzero(chosen & (self.n_seen < WARM_UP_SAMPLES))
         old = chosen & (self.n_seen >= WARM_UP_SAMPLES)
         self.n_seen += chosen
-        n = self.n_seen.take(young).astype(np.int64)
-        self._first[n - 1, young] = self._difference.take(young)
-        ready = young[n == WARM_UP_SAMPLES]
-        self.offset[ready] = np.median(self._first[:, ready], axis=0)
+        if len(young):
+            n = self.n_seen.take(young).astype(np.int64)
+            self._first[n - 1, young] = self._difference.take(young)
+            ready = young[n == WARM_UP_SAMPLES]
+            self.offset[ready] = np.median(self._first[:, ready], axis=0)
         rate = learning_rate(np.maximum(self.n_seen, 1.0), HABIT_SAMPLES, dt=dt, habit_s=habit_s)
         limit = np.fmin(CLIP * self.short.scale, np.inf)
         residual = np.minimum(np.maximum(self._difference - self.offset, -limit), limit)
-        np.add(self.offset, rate * residual, out=self.offset, where=old)
+        add_where(self.offset, rate * residual, old)
         self.short.learn_bursts(self.bursts, skip, dt=dt, habit_s=habit_s)
         self.short.learn(skip, dt=dt, habit_s=habit_s)
         if self._in_block == 0:

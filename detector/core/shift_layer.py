@@ -72,14 +72,14 @@ class ShiftLayer:
             Cells that count against their node, and what nobody is to blame for.
         """
         p, shift = parameters, self.shift
-        fresh_start = fresh_nodes[index.cell_node]
+        fresh_start = fresh_nodes.take(index.cell_node)
         found = shift.step(
             values, stats, layout, floors, fresh_start, min_peers=p.min_peers, dt=dt, habit_s=p.habit_s
         )
         counted = one_sided(np.where(voting, found, np.nan), weights.sign)
         counted = self._twins.undenied(counted, threshold)
         over = shift.mark(counted, threshold, at=at, lasted_s=(self._n_window - 1) * p.step_s)
-        shift.learn(suspects[index.cell_node], dt=dt, habit_s=p.habit_s)
+        shift.learn(suspects.take(index.cell_node), dt=dt, habit_s=p.habit_s)
         return shifted_cells(
             counted, shift.since, over, weights, index, layout, p, threshold, at=at, full_s=p.full_s
         )

@@ -76,14 +76,13 @@ class Standing:
         dt
             Seconds since the evaluation before.
         """
-        known = np.isfinite(plain)
-        if (self.seen_s > FADES_S).any():
-            kept = np.where(known & (self.seen_s > FADES_S), max(0.0, 1.0 - dt / FADES_S), 1.0)
-            self.far *= kept
-            self.seen *= kept
-        self.far += np.abs(np.where(known, plain, 0.0)) >= PLAINLY
-        self.seen += known
-        self.seen_s += np.where(known, dt, 0.0)
+        known = np.flatnonzero(np.isfinite(plain))
+        old = known[self.seen_s.take(known) > FADES_S]
+        self.far[old] *= max(0.0, 1.0 - dt / FADES_S)
+        self.seen[old] *= max(0.0, 1.0 - dt / FADES_S)
+        self.far[known] += np.abs(plain.take(known)) >= PLAINLY
+        self.seen[known] += 1.0
+        self.seen_s[known] += dt
 
     def _judged(self) -> BoolArray:
         return np.asarray((self.seen >= LEAST_SAMPLES) & (self.seen_s >= LEAST_S))

@@ -115,7 +115,8 @@ class Teller:
                 for s in np.unique(index.cell_signal[cells]).tolist()
                 if index.signals[s].spec.name == name and index.signals[s].role == role and s != signal
             ]
-        same = cells[np.isin(index.cell_signal[cells], signals)]
+        of = index.cell_signal.take(cells)
+        same = cells[of == signals[0]] if len(signals) == 1 else cells[np.isin(of, signals)]
         return [index.parts[p] for p in index.cell_part[same].tolist()]
 
     def _peers(self, ev: Evaluation, node: int, cells: IntArray, limit: int) -> list[Evidence]:
@@ -216,7 +217,8 @@ class Teller:
         began = began[np.isfinite(began) & (began > (frames[0].at if frames else ev.at))]
         if not len(began):
             return 0
-        before = [f for f in frames if f.at < began.min()][-BEFORE_FRAMES:]
+        first_sign = float(began.min())
+        before = [f for f in frames if f.at < first_sign][-BEFORE_FRAMES:]
         median = float(np.median([frame.median[row] for frame in before]))
         moved = float(ev.stats.median[row]) - median
         return int(np.sign(moved)) if abs(moved) > POOL_MOVED * float(before[-1].scale[row]) else 0

@@ -38,6 +38,7 @@ class Twins:
     other: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     disputed_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     since: FloatArray = field(default_factory=lambda: np.zeros(0))
+    _paired: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _cell_of: dict[tuple[str, str, bool, int, int], int] = field(default_factory=dict)
 
     def _grow_to(self, index: SeriesIndex) -> None:
@@ -48,16 +49,16 @@ class Twins:
         self.other = np.concatenate([self.other, np.full(added, -1, dtype=np.int64)])
         self.disputed_s = np.concatenate([self.disputed_s, np.zeros(added)])
         self.since = np.concatenate([self.since, np.full(added, np.nan)])
-        for cell in range(start, size):
+        has_twin = np.array([signal.spec.twin is not None for signal in index.signals], dtype=bool)
+        for cell in (start + np.flatnonzero(has_twin.take(index.cell_signal[start:]))).tolist():
             signal = index.signals[index.cell_signal[cell]]
             spec = signal.spec
-            if spec.twin is None:
-                continue
             rest = (signal.role, signal.per_node, int(index.cell_node[cell]), int(index.cell_part[cell]))
             self._cell_of[(spec.name, *rest)] = cell
-            twin = self._cell_of.get((spec.twin, *rest), -1)
+            twin = self._cell_of.get((spec.twin or "", *rest), -1)
             if twin >= 0:
                 self.other[cell], self.other[twin] = twin, cell
+        self._paired = np.flatnonzero(self.other >= 0)
 
     def settle(
         self, index: SeriesIndex, score: FloatArray, threshold: float | FloatArray, *, at: float, dt: float
@@ -91,8 +92,7 @@ class Twins:
 
     def _denied(self, score: FloatArray, threshold: float | FloatArray) -> tuple[IntArray, IntArray]:
         """Return cells whose deviation the twin denies, and those that have no dispute."""
-        paired = np.flatnonzero(self.other >= 0)
-        other = self.other.take(paired)
+        paired, other = self._paired, self.other.take(self._paired)
         mine, its = np.abs(score.take(paired)), np.abs(score.take(other))
         least, ordinary = of_chosen(threshold, paired), ORDINARY_SHARE * of_chosen(threshold, other)
         with np.errstate(invalid="ignore"):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.peers import RowStats
-from detector.core.similarity import distance_ratio, mean_distances
+from detector.core.similarity import BoolArray, distance_ratio, distances_to_all, mean_over_time
 from grouping.layout import Layout
 
 FloatArray = NDArray[np.float64]
@@ -24,6 +24,24 @@ class Frame:
     median: FloatArray
     scale: FloatArray
     layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Distances of the members of one row to each other at one evaluation, and between what values they lie.
+
+    Parameters
+    ----------
+    least, most
+        Smallest and largest value.
+    distances, met : ndarray of shape (n_members,)
+        From `distances_to_all`.
+    """
+
+    least: float
+    most: float
+    distances: FloatArray
+    met: BoolArray
 
 
 REACH = 30.0
@@ -46,12 +64,15 @@ class Window:
         self._sorted_rows: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._ordered_layout: Layout | None = None
         self._ratios: dict[tuple[int, int], FloatArray] = {}
+        self._measured: dict[int, dict[float, Measured]] = {}
 
     def add(self, at: float, values: FloatArray, stats: RowStats, layout: Layout) -> None:
         """Keep one evaluation."""
         with np.errstate(over="ignore"):
             small = values.astype(np.float32)
         self._frames.append(Frame(at, small, stats.median, stats.scale, layout))
+        asked = {row for row, _ in self._ratios}
+        self._measured = {row: times for row, times in self._measured.items() if row in asked}
         self._ratios.clear()
 
     def frames(self) -> list[Frame]:
@@ -64,6 +85,7 @@ class Window:
             self._order = np.argsort(layout.row_of_cell, kind="stable")
             self._sorted_rows = layout.row_of_cell[self._order]
             self._ordered_layout = layout
+            self._measured.clear()
         low, high = np.searchsorted(self._sorted_rows, [row, row + 1])
         return self._order[low:high]
 
@@ -84,7 +106,8 @@ class Window:
 
         Notes
         -----
-        All members of a row are measured at once and kept until the next evaluation.
+        All members of a row are measured at once and kept until the next evaluation, distances within one
+        evaluation for longer: those of values that are all within `REACH` hang on nothing else.
         """
         members = self.members(layout, row)
         key = (row, n_frames)
@@ -96,11 +119,23 @@ class Window:
         recent = list(self._frames)[-n_frames:]
         unknown = np.full(len(members), np.nan)
         size = int(members.max()) + 1 if len(members) else 0
-        rows = [frame.values[members].astype(np.float64) for frame in recent if len(frame.values) >= size]
-        if not rows or len(members) < 3:
+        frames = [frame for frame in recent if len(frame.values) >= size]
+        if not frames or len(members) < 3:
             return unknown
         median, scale = float(recent[-1].median[row]), float(recent[-1].scale[row])
         if not (np.isfinite(median) and scale > 0):
             return unknown
-        near = np.clip(np.array(rows), median - REACH * scale, median + REACH * scale)
-        return distance_ratio(mean_distances(near), scale)
+        low, high = median - REACH * scale, median + REACH * scale
+        found = {at: m for at, m in self._measured.get(row, {}).items() if low <= m.least and m.most <= high}
+        new = [frame for frame in frames if frame.at not in found]
+        if new:
+            values = np.array([frame.values[members] for frame in new], dtype=np.float64)
+            least, most = np.fmin.reduce(values, axis=1).tolist(), np.fmax.reduce(values, axis=1).tolist()
+            measured = map(Measured, least, most, *distances_to_all(np.clip(values, low, high)))
+            found.update(zip((frame.at for frame in new), measured, strict=True))
+        wanted = [found[frame.at] for frame in frames]
+        self._measured[row] = {
+            frame.at: m for frame, m in zip(frames, wanted, strict=True) if low <= m.least and m.most <= high
+        }
+        distances = mean_over_time(np.array([m.distances for m in wanted]), np.array([m.met for m in wanted]))
+        return distance_ratio(distances, scale)

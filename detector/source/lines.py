@@ -8,7 +8,7 @@ which is no JSON.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar, cast
@@ -63,14 +63,25 @@ class Block:
         Series number per line.
     counts : ndarray of shape (n_lines,), int32
         Samples per line.
-    ts_ms, values : ndarray of shape (n_samples,)
-        Samples of all lines in turn; NaN where there was no number.
+    times
+        Times of all lines in turn: one array, or one for each line, which lines may share.
+    values : ndarray of shape (n_samples,)
+        Values of all lines in turn; NaN where there was no number.
     """
 
     codes: Int32Array
     counts: Int32Array
-    ts_ms: Int64Array
+    times: list[Int64Array]
     values: FloatArray
+
+    def lines(self) -> Iterator[tuple[Int64Array, FloatArray]]:
+        """Yield times and values of each line."""
+        stop = np.cumsum(self.counts).tolist()
+        values = [self.values[first:last] for first, last in zip([0, *stop], stop, strict=False)]
+        if len(self.times) == len(values):
+            return zip(self.times, values, strict=True)
+        times = concatenate(self.times, np.int64)
+        return zip((times[a:b] for a, b in zip([0, *stop], stop, strict=False)), values, strict=True)
 
 
 class LineDecoder:
@@ -126,24 +137,23 @@ class LineDecoder:
             codes = codes[compared]
         try:
             counts, values = _flat_values(rows)
-            n_times, ts_ms = self._flat_times(rows)
+            n_times, times = self._times_of(rows)
         except (ValueError, TypeError, OverflowError, msgspec.DecodeError) as error:
             raise self._broken(block, error, first_line) from None
         if not np.array_equal(counts, n_times):
             mismatch = ValueError("a line has more values than timestamps, or fewer")
             raise self._broken(block, mismatch, first_line)
-        return Block(codes, counts, ts_ms, values), n_lines
+        return Block(codes, counts, times, values), n_lines
 
-    def _flat_times(self, rows: Sequence[_AnyLine]) -> tuple[Int32Array, Int64Array]:
+    def _times_of(self, rows: Sequence[_AnyLine]) -> tuple[Int32Array, list[Int64Array]]:
         if not self._shares_times:
             lists = [row.timestamps for row in cast(Sequence[_Line], rows)]
             counts = np.fromiter(map(len, lists), dtype=np.int32, count=len(rows))
-            return counts, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(counts.sum()))
+            return counts, [np.fromiter(chain.from_iterable(lists), np.int64, count=int(counts.sum()))]
         if len(self._time_lists) > MAX_TIME_LISTS:
             self._time_lists.clear()
         arrays = [self._times(bytes(row.timestamps)) for row in cast(Sequence[_SharedTimesLine], rows)]
-        counts = np.fromiter(map(len, arrays), dtype=np.int32, count=len(rows))
-        return counts, concatenate(arrays, np.int64)
+        return np.fromiter(map(len, arrays), dtype=np.int32, count=len(rows)), arrays
 
     def _times(self, raw: bytes) -> Int64Array:
         times = self._time_lists.get(raw)

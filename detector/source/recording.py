@@ -29,7 +29,14 @@ _ALWAYS = 2**62
 _MAX_STEPS = 8
 """Samples of a series that are passed one by one before the rest is bisected."""
 
-_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+class _Named(msgspec.Struct, gc=False):
+    """A label object of which nothing but the metric's name is read."""
+
+    name: str = msgspec.field(default="", name="__name__")
+
+
+_decode_name = msgspec.json.Decoder(_Named).decode
 
 
 class _OwnNumbers:
@@ -131,20 +138,20 @@ class RecordingSource:
     def _arrange(self, batch: Batch) -> None:
         """Keep the samples by series and time, and how far each series has been read."""
         self._ts_ms, self._values = batch.ts_ms, batch.values
-        counts = np.bincount(batch.series, minlength=len(self._keys))
-        self._stop = np.cumsum(counts)
-        self._start = self._stop - counts
+        bounds = np.searchsorted(batch.series, np.arange(len(self._keys) + 1, dtype=np.int32))
+        self._start, self._stop = bounds[:-1], bounds[1:]
         self._rewind()
 
     def _between(self, start_ms: int, end_ms: int) -> tuple[Int64Array, Int64Array, FloatArray]:
         """Return series, time and value of the samples with ``start_ms < time <= end_ms``."""
-        low, due_ms = self._after(start_ms), self._due_ms.copy()
-        counts = np.maximum(self._after(end_ms) - low, 0)
-        series = np.flatnonzero(counts)
+        low = self._after(start_ms)
+        series = np.flatnonzero(self._due_ms <= end_ms)
+        first, due_ms = low.take(series), self._due_ms.take(series)
+        counts = self._after(end_ms).take(series) - first
         if counts.max(initial=0) <= 1:
-            return series, due_ms.take(series), self._values.take(low.take(series))
-        places = places_of_runs(low[series], counts[series])
-        return np.repeat(series, counts[series]), self._ts_ms.take(places), self._values.take(places)
+            return series, due_ms, self._values.take(first)
+        places = places_of_runs(first, counts)
+        return np.repeat(series, counts), self._ts_ms.take(places), self._values.take(places)
 
     def _rewind(self) -> None:
         self._read_ms, self._read = -_ALWAYS, self._start
@@ -165,15 +172,15 @@ class RecordingSource:
         """
         if ms < self._read_ms:
             self._rewind()
-        places = self._read.copy()
-        moving = np.flatnonzero(self._due_ms <= ms)
+        is_due = self._due_ms <= ms
+        places, moving = self._read + is_due, np.flatnonzero(is_due)
         for _ in range(_MAX_STEPS):
             if not len(moving):
                 break
-            places[moving] += 1
             due_ms = self._times_at(places.take(moving), self._stop.take(moving))
             self._due_ms[moving] = due_ms
             moving = moving[np.flatnonzero(due_ms <= ms)]
+            places[moving] += 1
         else:
             self._search(places, moving, ms)
             self._due_ms = self._times_at(places, self._stop)
@@ -209,7 +216,7 @@ class RecordingSource:
 
 def _name_of(key: bytes) -> str:
     try:
-        return _decode_labels(key).get("__name__", "")
+        return _decode_name(key).name
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -29,6 +30,9 @@ from detector.source.lines import (
 
 _UNKNOWN = -2
 _FIRST_PENDING = -3
+
+_LONG_LINE = 16
+"""Lines of this many samples on average are joined line by line, shorter ones sample by sample."""
 
 _BLANK_FROM = 0x7FFFFFF0
 _BLANKS = np.array([*range(0x7FFFFFF0, 0x7FFFFFF4), *(2.0**47 + i for i in range(4))], dtype=np.float64)
@@ -135,10 +139,8 @@ class SampleCollector:
         """
         begun = time.perf_counter()
         codes, counts = self._resolved()
-        ts_ms = concatenate([block.ts_ms for block in self._blocks], np.int64)
-        values = concatenate([block.values for block in self._blocks], np.float64)
+        codes, counts, ts_ms, values = _lines_by_series(codes, counts, self._blocks)
         self._blocks.clear()
-        codes, counts, ts_ms, values = _lines_by_series(codes, counts, ts_ms, values)
         is_single = bool((counts == 1).all())
         series = codes if is_single else np.repeat(codes, counts)
         keep = self._usable(series, ts_ms, values, start_ms, end_ms)
@@ -265,7 +267,7 @@ class Part:
         self, keys: Sequence[bytes], counts: Int32Array, ts_ms: Int64Array, values: FloatArray
     ) -> None:
         """Take in samples that come from elsewhere than lines: `counts[i]` samples for each key, in turn."""
-        self._append(Block(self._collector.codes(keys), counts, ts_ms, values), len(keys))
+        self._append(Block(self._collector.codes(keys), counts, [ts_ms], values), len(keys))
 
     def _append(self, block: Block, n_lines: int) -> None:
         self.n_lines += n_lines
@@ -282,19 +284,32 @@ def places_of_runs(starts: Int64Array, counts: Int64Array | Int32Array) -> Int64
 
 
 def _lines_by_series(
-    codes: Int32Array, counts: Int32Array, ts_ms: Int64Array, values: FloatArray
+    codes: Int32Array, counts: Int32Array, blocks: Sequence[Block]
 ) -> tuple[Int32Array, Int32Array, Int64Array, FloatArray]:
-    """Sort whole lines by series if each series has one line: cheaper than a sort of the samples."""
-    if bool((codes[1:] >= codes[:-1]).all()):
+    """Join all lines, sorted by series if each series has one line: cheaper than a sort of the samples."""
+    order = _order_of_lines(codes)
+    if order is not None and int(counts.sum()) >= _LONG_LINE * len(counts):
+        times, columns = zip(*chain.from_iterable(block.lines() for block in blocks), strict=True)
+        order_list = order.tolist()
+        ts_ms = concatenate([times[i] for i in order_list], np.int64)
+        return codes[order], counts[order], ts_ms, concatenate([columns[i] for i in order_list], np.float64)
+    ts_ms = concatenate([times for block in blocks for times in block.times], np.int64)
+    values = concatenate([block.values for block in blocks], np.float64)
+    if order is None:
         return codes, counts, ts_ms, values
+    starts = np.cumsum(counts, dtype=np.int64) - counts
+    places = places_of_runs(starts[order], counts[order])
+    return codes[order], counts[order], ts_ms[places], values[places]
+
+
+def _order_of_lines(codes: Int32Array) -> Int64Array | None:
+    """Return the order of lines by series, None when they have it or a series has several lines."""
+    if bool((codes[1:] >= codes[:-1]).all()):
+        return None
     order = np.argsort(codes)
     ordered = codes[order]
     compared = ordered[np.searchsorted(ordered, 0) :]
-    if not bool((compared[1:] > compared[:-1]).all()):
-        return codes, counts, ts_ms, values
-    counts, starts = counts[order], (np.cumsum(counts, dtype=np.int64) - counts)[order]
-    places = places_of_runs(starts, counts)
-    return ordered, counts, ts_ms[places], values[places]
+    return order if bool((compared[1:] > compared[:-1]).all()) else None
 
 
 def _is_ordered(series: Int32Array, ts_ms: Int64Array) -> bool:

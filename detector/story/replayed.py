@@ -19,7 +19,7 @@ from detector.source.recording import RecordingSource, load_recording
 from detector.story.model import Compared, Piece, Story, StoryError
 from detector.story.told import Told, told_beside
 
-MAX_PLOTS = 16
+MAX_PLOTS = 24
 MAX_ALSO = 20
 HARDWARE = (
     "UUID", "uuid", "serial", "pci_bus_id", "device", "modelName", "model", "vbios_version",

@@ -63,7 +63,7 @@ async function send(path, options) {
   }
 }
 
-const AS_OF = /^v1\/(suspects|incidents|nodes|groups|series|neighbours|fleet|explain)\b/;
+const AS_OF = /^v1\/(suspects|incidents|nodes|groups|series|earlier|neighbours|fleet|explain)\b/;
 const fromLink = Number(new URLSearchParams(location.search).get("at"));
 let shownAt = Number.isFinite(fromLink) && fromLink > 0 ? fromLink : null;
 

@@ -74,9 +74,9 @@ export function crossing(one) {
  * Draw a chart into `place`.
  *
  * one: the strongest series of /v1/series; others: further parts of the same node; moments: vertical lines;
- * more: what else is said of it at rest; notes: sentences below it.
+ * more: what else is said of it at rest; notes: sentences below it; past: the same member earlier, at the times of `one`.
  */
-export function draw(place, one, others, moments, label, more, notes) {
+export function draw(place, one, others, moments, label, more, notes, past) {
   const readout = h("p.readout", null);
   const box = h("div.plot", { role: "img", "aria-label": label });
   place.replaceChildren(box, readout, ...(notes.length ? [h("p.quiet", null, notes.join(" · "))] : []));
@@ -103,6 +103,7 @@ export function draw(place, one, others, moments, label, more, notes) {
       ...one.peers.map(() => ({ stroke: css("faint"), width: 1, points: { show: false } })),
       ...[one.above, one.below].map(() => ({ stroke: css("soft"), width: 1, dash: [1, 3], auto: false, points: { show: false } })),
       { stroke: css("peer"), width: 1.5, dash: [5, 4], points: { show: false } },
+      ...(past ? [{ stroke: css("past"), width: 1.5, dash: [7, 3], points: { show: false } }] : []),
       ...others.map(() => ({ stroke: css("sibling"), width: 1, points: { show: false } })),
       { stroke: css("suspect"), width: 2, points: { show: false } },
     ],
@@ -110,7 +111,7 @@ export function draw(place, one, others, moments, label, more, notes) {
     plugins: [marking(one, moments)],
     hooks: { setCursor: [(u) => (u.cursor.idx === null || u.cursor.idx === undefined ? rest() : tell(readout, one, u.cursor.idx))] },
   };
-  const plot = new window.uPlot(options, [one.times, one.low, one.high, one.lower_quartile, one.upper_quartile, ...one.peers.map((peer) => peer.value), one.above, one.below, one.median,
+  const plot = new window.uPlot(options, [one.times, one.low, one.high, one.lower_quartile, one.upper_quartile, ...one.peers.map((peer) => peer.value), one.above, one.below, one.median, ...(past ? [past] : []),
     ...others.map((item) => item.value), one.value], box);
   rest();
   return plot;

@@ -15,6 +15,11 @@ const refresh = steady(show);
 let shown = FIRST;
 let plots = [];
 let scope = "all";
+let before = 0;
+const PASTS = [["not shown", 0], ["10 min earlier", 600], ["1 h earlier", 3600], ["1 day earlier", 86400], ["1 week earlier", 604800]];
+const KEPT_STEPS = 20;
+const pasts = new Map();
+let reading = Promise.resolve(); // one past is read at a time
 
 function head(answer, now) {
   const node = answer.node;
@@ -99,6 +104,35 @@ async function seriesFor(item) {
   return [one, rest.slice(0, 15).map((part) => bestOf(all, part, {})).filter(Boolean)];
 }
 
+/** What the member was some hours earlier, at the times of its chart; read back anew only after a while. */
+async function pastOf(one) {
+  if (!before) return null;
+  const key = JSON.stringify([one.metric, one.part, one.labels, before]);
+  const last = one.times.at(-1);
+  const step = one.times.length > 1 ? last - one.times.at(-2) : 30;
+  const known = pasts.get(key);
+  if (!known || last < known.first || last - known.last > KEPT_STEPS * step) {
+    const query = new URLSearchParams({ node: SUBJECT, metric: one.metric, part: one.part, before_s: String(before), limit: "10" });
+    for (const [label, value] of Object.entries(one.labels).slice(0, 10)) query.append("label", `${label}=${value}`);
+    let series = [];
+    let why = "nothing is kept of then";
+    try {
+      const answer = reading.then(() => get(`v1/earlier?${query}`));
+      reading = answer.catch(() => {});
+      ({ series } = await answer);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status === 429) throw error;
+      why = error.message;
+    }
+    const found = bestOf(series, one.part, one.labels);
+    const values = new Map((found?.times ?? []).map((time, k) => [Math.round(time + before), found.value[k]]));
+    pasts.set(key, { values, why, first: one.times[0], last });
+  }
+  const { values, why } = pasts.get(key);
+  const shownThen = one.times.map((time) => values.get(Math.round(time)) ?? null);
+  return shownThen.some((value) => value !== null) ? shownThen : why;
+}
+
 function inWords(one) {
   const notes = [];
   if (one.habit !== null && Math.abs(one.habit) >= 1) notes.push(`by habit ${number(Math.abs(one.habit), 2)} robust deviations ${one.habit > 0 ? "above" : "below"} its peers`);
@@ -112,8 +146,10 @@ function inWords(one) {
 async function chart(place, item, moments) {
   let one;
   let others;
+  let past;
   try {
     [one, others] = await seriesFor(item);
+    past = one ? await pastOf(one) : null;
   } catch (error) {
     place.replaceChildren(h("p.quiet", null, error.message));
     return;
@@ -124,8 +160,9 @@ async function chart(place, item, moments) {
   }
   const over = crossing(one);
   const label = `${item.metric} ${item.part}: ${item.reason}. ${over === null ? "Never outside of the peers' band in this window." : `Outside of the peers' band since ${clock(over)}.`} ${inWords(one).join(", ")}`;
-  const before = item.since < one.times[0] ? `; first sign ${span(one.times[0] - item.since)} before this window` : "";
-  plots.push(draw(place, one, others, moments(item), label, before, inWords(one)));
+  const earlier = item.since < one.times[0] ? `; first sign ${span(one.times[0] - item.since)} before this window` : "";
+  const notes = typeof past === "string" ? [...inWords(one), `own past: ${past}`] : inWords(one);
+  plots.push(draw(place, one, others, moments(item), label, earlier, notes, Array.isArray(past) ? past : null));
 }
 
 async function evidence(answer, now) {
@@ -144,20 +181,21 @@ async function evidence(answer, now) {
   fill("evidence",
     h("p.legend", null, h("span.key", null, h("i.dash.mine"), "this node"), h("span.key", null, h("i.dash.sibling"), "its other parts"),
       h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.half"), "half of the peers"), h("span.key", null, h("i.swatch.band"), "their ordinary band"),
+      before ? h("span.key", null, h("i.dash.past"), "this node earlier") : null,
       h("span.key", null, h("i.dash.single"), "single peers"), h("span.key", null, h("i.dash.limit"), "threshold"), h("span.key", null, "▲ passes it"),
       h("span.key", null, h("i.dot"), "outside of the band"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")),
     h("div.charts", null, items.map((item, k) => h("figure", null,
       h("figcaption", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), item.part ? [" on ", h("b", null, name(item.part))] : null,
         h("br"), name(item.reason), h("span.quiet", null, ` · since ${clock(item.since, now)}, worth ${number(item.score, 3)}`)), places[k]))),
     answer.evidence.length > shown ? h("button", { type: "button", "data-key": "more", onclick: () => { shown = 999; refresh(); } }, `Show all ${answer.evidence.length}`) : null);
-  const before = plots;
+  const former = plots;
   plots = [];
   const waiting = items.map((item, k) => [places[k], item]);
   const worker = async () => {
     for (let next = waiting.shift(); next; next = waiting.shift()) await chart(next[0], next[1], moments);
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
-  before.forEach((plot) => plot.destroy());
+  former.forEach((plot) => plot.destroy());
 }
 
 function past(found, now) {
@@ -173,6 +211,8 @@ function tools() {
     return h("label.check", { for: input.id }, input, label);
   };
   $("tools").replaceChildren(h("span.quiet", null, "Shown with"), choice("all", "all peers"), choice("slot", "the same slot of other nodes"));
+  const select = h("select", { id: "own-past", onchange: () => { before = Number(select.value); pasts.clear(); refresh(); } }, PASTS.map(([label, value]) => h("option", { value: String(value) }, label)));
+  $("tools").append(h("span.pair", null, h("label", { for: "own-past" }, "Own past"), select));
 }
 
 let neighbourhood = "";
