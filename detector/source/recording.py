@@ -170,6 +170,8 @@ class RecordingSource:
 
         A replay asks for one step after the other, so the search begins where the last one ended.
         """
+        if ms == self._read_ms:
+            return self._read
         if ms < self._read_ms:
             self._rewind()
         is_due = self._due_ms <= ms
