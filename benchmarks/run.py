@@ -69,8 +69,8 @@ are the yardstick beside it. 1,500 times real time was set on a machine on which
 put forward a step at a time and `tick` is called, everything else is what `oddnode serve` runs; the learnt
 state is saved as often as its bound of a twentieth of the time allows. The cluster is simulated in another
 process, so that memory is the service's own. Every two hours another node has a fault for 30 minutes; it
-must be named once within 15 minutes and cleared once, not while it lasts and at most 45 minutes after its
-end (errors stay evidence for 30 minutes, then 10 minutes of healthy data).""",
+must be named once within 15 minutes and cleared once, not while it lasts and at most 75 minutes after its
+end (what grew over an hour is evidence until that hour is over, then 10 minutes of healthy data).""",
     "what-if": """\
 A VictoriaMetrics with three quarters of an hour of the reference cluster, fed on tick by tick. Ticks of
 Oddnode are measured alone, then beside a try of another threshold over those three quarters (`oddnode what-
