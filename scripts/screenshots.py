@@ -19,7 +19,10 @@ from detector.source.incident_file import load_recording
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = "/usr/bin/chromium"
-SIZES = {"wide": (1280, 800), "phone": (390, 844)}
+DOCS = "docs"
+SIZES = {"wide": (1280, 800, 1.0), "phone": (390, 844, 1.0), DOCS: (1280, 1270, 0.7)}
+"""Width, height and scale; pictures for `docs/images` are smaller and show what is on top."""
+
 MINUTES = 25
 
 
@@ -36,10 +39,10 @@ def shoot(browser: Browser, url: str, out: Path, mark: str = "") -> None:
     played = asked(f"{url}/v1/recording")["recording"]
     if played is not None:
         pages["back"] = f"{pages['node']}?at={suspect['since'] + 5 * played['step_s']:.0f}"
-    for size, (width, height) in SIZES.items():
+    for size, (width, height, scale) in SIZES.items():
         for scheme in ("light", "dark"):
             context = browser.new_context(
-                viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1
+                viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=scale
             )
             for name, path in pages.items():
                 page = context.new_page()
@@ -47,10 +50,11 @@ def shoot(browser: Browser, url: str, out: Path, mark: str = "") -> None:
                 page.wait_for_selector(".line.live, .line.poor", timeout=120_000)
                 expect(page.get_by_text("loading", exact=True)).to_have_count(0, timeout=120_000)
                 page.wait_for_timeout(500)
-                page.screenshot(path=out / f"{name}{mark}-{size}-{scheme}.png", full_page=True)
-                if size == "wide":
+                if size == DOCS:
                     shade = "" if scheme == "light" else "-dark"
-                    page.screenshot(path=out / f"console-{name}{mark}{shade}.png")  # as in docs/images
+                    page.screenshot(path=out / f"console-{name}{mark}{shade}.png")
+                else:
+                    page.screenshot(path=out / f"{name}{mark}-{size}-{scheme}.png", full_page=True)
                 page.close()
             context.close()
 
