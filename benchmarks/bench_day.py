@@ -31,7 +31,7 @@ from simulator.config import ClusterConfig
 from simulator.faults import Fault
 
 HOUR_S = 3600.0
-FIRST_S, EVERY_S, LASTS_S = 2.5 * HOUR_S, 2 * HOUR_S, 1800.0
+FIRST_S, EVERY_S, LASTS_S = 2 * HOUR_S, 2 * HOUR_S, 1800.0
 KINDS = (
     ("pcie_downgrade", "gpu 3"),
     ("gpu_throttle", "gpu 5"),
@@ -43,8 +43,8 @@ KINDS = (
 """Kinds of faults that are strong, and leave nothing behind."""
 
 NAMED_WITHIN_S = 900.0
-CLEARED_WITHIN_S = Parameters().direct_hold_s + Parameters().clear_after_s + 300.0
-"""After its end an error stays evidence for a while, and then healthy data must be seen for a while."""
+CLEARED_WITHIN_S = HOUR_S + Parameters().clear_after_s + 300.0
+"""Growth over an hour is evidence until that hour is over, and then healthy data must be seen for a while."""
 
 GROWTH = 0.05
 """The last quarter may take so much more memory than the second; the first one fills what is kept."""

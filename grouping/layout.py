@@ -61,7 +61,7 @@ class Block:
     parts_per_node: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stack:
     """Blocks of similar width on top of each other: one matrix, so one sort.
 
@@ -85,10 +85,20 @@ class Stack:
     parts_per_node: IntArray
     members: IntArray
 
-    @property
+    @cached_property
     def first(self) -> IntArray:
         """Place at which each row begins, shape (n,)."""
         return np.arange(0, len(self.source), self.n_columns)
+
+    @cached_property
+    def last(self) -> IntArray:
+        """Place of the largest number of each row that is sorted and has no gap, shape (n,)."""
+        return self.first + self.members - 1
+
+    @cached_property
+    def middle(self) -> tuple[IntArray, IntArray]:
+        """Places of the one or two numbers in the middle of such rows, shape (n,) each."""
+        return self.first + (self.members - 1) // 2, self.first + self.members // 2
 
 
 @dataclass(frozen=True)

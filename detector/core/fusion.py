@@ -8,6 +8,7 @@ a huge value is worth no more than a clear deviation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,13 @@ def count_nodes(key: IntArray, node: IntArray, size: int) -> IntArray:
 
 
 def common_rows(
-    active: IntArray, rows: IntArray, nodes: IntArray, row_nodes: IntArray, *, share: float, least: int
+    active: IntArray,
+    rows: IntArray,
+    nodes: NDArray[np.integer[Any]],
+    row_nodes: IntArray,
+    *,
+    share: float,
+    least: int,
 ) -> BoolArray:
     """Say in which rows so many nodes deviate together that nobody is to blame.
 
@@ -107,7 +114,7 @@ def common_rows(
     placed = active[rows[active] >= 0]
     if not len(placed):
         return common
-    deviating = count_nodes(rows[placed], nodes[placed], len(row_nodes))
+    deviating = count_nodes(rows[placed], nodes[placed].astype(np.int64), len(row_nodes))
     return np.asarray((deviating >= least) & (deviating >= share * row_nodes))
 
 

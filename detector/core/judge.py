@@ -215,11 +215,10 @@ def _not_common(
 ) -> tuple[IntArray, Common]:
     """Leave out cells of groups in which so many nodes deviate that nobody is to blame."""
     rows = layout.any_row_of_cell
-    nodes = index.cell_node.astype(np.int64)
     common = common_rows(
         cell[deviating[cell]],
         rows,
-        nodes,
+        index.cell_node,
         layout.row_nodes,
         share=parameters.group_event_share,
         least=parameters.group_event_min_nodes,

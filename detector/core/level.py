@@ -168,19 +168,29 @@ class Level:
             rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
         return rows
 
-    def learn_bursts(self, bursts: FloatArray, skip: BoolArray, *, dt: float, habit_s: float) -> None:
-        """Learn in place how far bursts of each member go that are over; what goes on is not learnt."""
+    def learn(self, skip: BoolArray, *, dt: float, habit_s: float, bursts: FloatArray | None = None) -> None:
+        """Learn how far the member's own windows usually lie from its habit, and its bursts go.
+
+        Parameters
+        ----------
+        skip : ndarray of shape (n_cells,), bool
+            Cells of which nothing is learnt now.
+        dt, habit_s
+            Seconds since the call before, and time constant.
+        bursts : ndarray of shape (n_cells,)
+            How far bursts of each member go that are over, changed in place; what goes on is not learnt.
+        """
+        rate = learning_rate(self.n_spread + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
+        if bursts is not None:
+            self._learn_bursts(bursts, rate, skip)
+        chosen = np.isfinite(self.middle) & np.isfinite(self.scale) & ~skip
+        size = np.minimum(np.abs(self.middle), CLIP * self.scale)
+        add_where(self.spread, rate * (size - self.spread), chosen)
+        self.n_spread += chosen
+
+    def _learn_bursts(self, bursts: FloatArray, rate: FloatArray, skip: BoolArray) -> None:
         farthest = np.fmax(self.second_above, -self.second_below)
         with np.errstate(invalid="ignore"):
             over = np.abs(self._values[self._at - 1]) <= OVER_SHARE * farthest
             over &= np.isfinite(farthest) & ~skip
-            rate = learning_rate(self.n_spread + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
             add_where(bursts, rate * (farthest - bursts), over)
-
-    def learn(self, skip: BoolArray, *, dt: float, habit_s: float) -> None:
-        """Learn how far the member's own windows usually lie from its habit."""
-        chosen = np.isfinite(self.middle) & np.isfinite(self.scale) & ~skip
-        rate = learning_rate(self.n_spread + self.size, HABIT_SAMPLES, dt=dt, habit_s=habit_s)
-        size = np.minimum(np.abs(self.middle), CLIP * self.scale)
-        add_where(self.spread, rate * (size - self.spread), chosen)
-        self.n_spread += chosen

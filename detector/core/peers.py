@@ -65,6 +65,13 @@ class RowState:
     tail: FloatArray = field(default_factory=lambda: np.zeros(0))
     centre: FloatArray = field(default_factory=lambda: np.zeros(0))
     n_seen: FloatArray = field(default_factory=lambda: np.zeros(0))
+    _outer: tuple[NDArray[np.int64], FloatArray] | None = field(default=None, init=False)
+
+    def expected_outer(self, count: NDArray[np.int64], left_out: NDArray[np.int64]) -> FloatArray:
+        """Return `_expected_outer`, worked out anew only when the numbers of members are others."""
+        if self._outer is None or not np.array_equal(self._outer[0], count):
+            self._outer = count, _expected_outer(count, left_out)
+        return self._outer[1]
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what is remembered, by name."""
@@ -160,7 +167,7 @@ def row_stats(
     usual = np.fmax(memory.typical, sigma)
     scale = np.fmax(usual, floor)
     with np.errstate(invalid="ignore", divide="ignore"):
-        excess = outer / (scale * _expected_outer(count, left_out))
+        excess = outer / (scale * memory.expected_outer(count, left_out))
     moved = np.where(np.isfinite(memory.centre), np.abs(median - memory.centre), 0.0)
     tail = np.maximum(memory.tail, 1.0)
     corrected = scale * tail * _small_group(count, memory.n_seen) + PHASE_SHARE * moved
@@ -184,10 +191,12 @@ def stack_stats(
     flat = padded.take(stack.source)
     ordered = flat.reshape(n_rows, width)
     ordered.sort(axis=1)
-    start, count = stack.first, stack.members.copy()
-    gaps = np.flatnonzero(np.isnan(flat.take(start + count - 1)))  # what is missing comes last
-    count[gaps] = width - np.count_nonzero(np.isnan(ordered[gaps]), axis=1)
-    low, high = start + np.maximum((count - 1) // 2, 0), start + np.minimum(count // 2, width - 1)
+    start, count, (low, high) = stack.first, stack.members, stack.middle
+    gaps = np.flatnonzero(np.isnan(flat.take(stack.last)))  # what is missing comes last
+    if len(gaps):
+        count = count.copy()
+        count[gaps] = width - np.count_nonzero(np.isnan(ordered[gaps]), axis=1)
+        low, high = start + np.maximum((count - 1) // 2, 0), start + np.minimum(count // 2, width - 1)
     median = _middle(flat, low, high)
     np.subtract(ordered, median[:, None], out=ordered)
     np.abs(ordered, out=ordered)

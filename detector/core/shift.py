@@ -299,7 +299,6 @@ class Shift:
         limit = np.fmin(CLIP * self.short.scale, np.inf)
         residual = np.minimum(np.maximum(self._difference - self.offset, -limit), limit)
         add_where(self.offset, rate * residual, old)
-        self.short.learn_bursts(self.bursts, skip, dt=dt, habit_s=habit_s)
-        self.short.learn(skip, dt=dt, habit_s=habit_s)
+        self.short.learn(skip, dt=dt, habit_s=habit_s, bursts=self.bursts)
         if self._in_block == 0:
             self.long.learn(skip, dt=self._block * dt, habit_s=habit_s)

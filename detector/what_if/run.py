@@ -28,6 +28,9 @@ from grouping.catalog import load_catalog
 
 Progress = Callable[[float], None]
 
+PATIENCE = 5.0
+"""A fetch may take so many times as long as that of a tick: who reads has the lowest priority."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -147,7 +150,10 @@ def _live(job: Job) -> _Hours:
     assert job.start is not None  # noqa: S101 (narrowing: hours of a database are always given)
     assert job.end is not None  # noqa: S101
     catalog = load_catalog(settings.catalog.path, settings.catalog.overlays)
-    options = settings.source.options()
+    given = settings.source.options()
+    options = replace(
+        given, deadline_s=PATIENCE * given.deadline_s, read_timeout_s=PATIENCE * given.read_timeout_s
+    )
     source = open_source(options)
 
     def pools(pipeline: Pipeline) -> Callable[[float], None]:

@@ -106,6 +106,7 @@ class _Running:
     trial: Trial
     process: subprocess.Popen[bytes]
     begun: float
+    limit_s: float
     is_cancelled: bool = False
     is_late: bool = False
     timer: threading.Timer | None = field(default=None)
@@ -197,9 +198,9 @@ class Trials:
                 )
             self._n += 1
             trial = Trial(self._n, State.RUNNING, by, start, end, dict(changes), advice(changes))
-            running = _Running(trial, self._spawn(), time.monotonic())
+            running = _Running(trial, self._spawn(), time.monotonic(), bounds.time_limit_s)
             self._running = running
-        running.timer = threading.Timer(bounds.time_limit_s, self._give_up, (running,))
+        running.timer = threading.Timer(running.limit_s, self._give_up, (running,))
         running.timer.daemon = True
         running.timer.start()
         thread = threading.Thread(
@@ -284,7 +285,7 @@ class Trials:
         elif running.is_late:
             trial = replace(
                 trial, state=State.FAILED,
-                problem=f"not done after {took_s:.0f} s (what_if.time_limit_s): try fewer hours",
+                problem=f"not done after {running.limit_s:g} s (what_if.time_limit_s): try fewer hours",
             )  # fmt: skip
         else:
             trial = replace(
