@@ -1,7 +1,7 @@
 """All benchmarks; writes ``benchmarks/RESULTS.md``.
 
-Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [what-if] [--quick]``; the last two only
-when they are asked for.
+Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [what-if] [console] [--quick]``; the last
+three only when they are asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.bench_console import console_rows
 from benchmarks.bench_core import core_rows
 from benchmarks.bench_day import day_rows
 from benchmarks.bench_replay import replay_rows
@@ -29,8 +30,9 @@ NAMES = {
     "core": "Evaluation alone",
     "day": "A day of the service",
     "what-if": "Ticks beside a try of other settings",
+    "console": "The console in a browser",
 }
-ON_REQUEST = frozenset({"day", "what-if"})
+ON_REQUEST = frozenset({"day", "what-if", "console"})
 
 TEXTS = {
     "tick": """\
@@ -75,13 +77,22 @@ threshold over that time: a process of its own with the lowest priority and one 
 service starts it. Ticks of Oddnode beside the try and ticks while it is held (SIGSTOP) take turns in going
 first; the ratio is the median of these pairs. Ticks follow each other without the pause of a live service,
 and database, ticks and try share the processors.""",
+    "console": """\
+Simulated incidents with a few metrics of most targets and three faulty nodes, played by the service; Debian's
+Chromium without a window on the same processors. A page counts as seen once its suspects and its heat map, or
+all its charts, are painted, from the start of the navigation and with an empty cache. For memory the pages
+Now and of a faulty node stay open side by side while an hour of a recording is played, one evaluation a
+second (30 times as fast as live); the heap is read after a garbage collection every other second, and the
+median of the last quarter stands against that of the second: the charts are there from the first one on.""",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is asked for, print it, and put it in the page unless the shapes are tiny."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="*", choices=[*NAMES, []], help="all but day and what-if by default")
+    parser.add_argument(
+        "which", nargs="*", choices=[*NAMES, []], help="all but day, what-if and console by default"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny shapes, to see that it runs")
     parser.add_argument("--output", type=Path, help="page to write; RESULTS.md unless --quick")
     given = parser.parse_args(argv)
@@ -119,6 +130,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
             "core": lambda: core_rows([(5, 2)], ticks=2),
             "day": lambda: day_rows(tiny, hours=0.1),
             "what-if": lambda: what_if_rows(tiny, history=60, n_pairs=4),
+            "console": lambda: console_rows((12,), rounds=1, minutes=16),
         }
     shape = reference_shape()
     sizes = {
@@ -136,6 +148,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
         "core": lambda: core_rows([(63, 8), (63, 224), (250, 8), (250, 224), (1000, 8)], ticks=10),
         "day": lambda: day_rows(ClusterConfig(metrics=shape)),
         "what-if": lambda: what_if_rows(ClusterConfig(metrics=shape), history=60, n_pairs=40),
+        "console": console_rows,
     }
 
 

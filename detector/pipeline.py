@@ -117,7 +117,6 @@ class Pipeline:
         self.layout: Layout | None = None
         self.last_at: float | None = None
         self.concluded: Concluded | None = None
-        self._activity: tuple[int, NDArray[np.int64]] = (-1, np.zeros(0, dtype=np.int64))
         self._layout_key: tuple[int, bytes] = (-1, b"")
         self._floors = Floors(np.zeros(0), np.zeros(0))
 
@@ -148,7 +147,7 @@ class Pipeline:
         dt = p.step_s if self.last_at is None else min(at - self.last_at, p.stale_after_steps * p.step_s)
         cells = self._take_in(batch, at)
         self.memory.forget_again(at)
-        suspects = self._under_suspicion()
+        suspects = np.array([name in self.open for name in index.nodes], dtype=bool)
         self._choose_pools(cells, suspects, at)
         self.part_classes.step(self.interner, cells.value)
         layout, pools = self._arrange()
@@ -230,8 +229,7 @@ class Pipeline:
         active = active.and_also(behind.when("standing" in p.layers))  # its worth is in `own` already
         self.last_at = at
         arrays = (cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation)
-        ev = Evaluation(at, dt, *arrays, grown, at_once)
-        return self._conclude(ev, batch, judge=judge)
+        return self._conclude(Evaluation(at, dt, *arrays, grown, at_once), batch, judge=judge)
 
     def groups(self) -> list[GroupSummary]:
         """Peer groups as of the newest evaluation."""
@@ -317,10 +315,7 @@ class Pipeline:
 
     def _choose_pools(self, cells: CellValues, suspects: BoolArray, at: float) -> None:
         index = self.interner
-        if self._activity[0] != index.n_cells:
-            told = np.array([s.spec.activity and not s.per_node for s in index.signals], dtype=bool)
-            self._activity = index.n_cells, np.flatnonzero(told.take(index.cell_signal))
-        load = index.mean_by_node(self._activity[1], cells.value)
+        load = index.mean_by_node(self.memory.activity, cells.value)
         empty = {index.nodes[n] for n in np.flatnonzero(~index.inhabited).tolist()}
         self.pools = self.pool_tracker.step(
             index.nodes, load, at, declared=self.declared, hold=suspects, muted=empty
@@ -390,10 +385,6 @@ class Pipeline:
         )
         self.concluded = Concluded(ev, outcome, decided, guarded, held, known)
         return outcome
-
-    def _under_suspicion(self) -> BoolArray:
-        """Tell which nodes have an open incident."""
-        return np.array([name in self.open for name in self.interner.nodes], dtype=bool)
 
     def _other_findings(self, ev: Evaluation, batch: Batch) -> list[DataQuality]:
         at, p = ev.at, self.parameters

@@ -10,16 +10,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 from detector.control.ledger import Keep
-from detector.core.neighbours import Neighbours
-from detector.core.series_view import SeriesQuery, SeriesView
-from detector.core.window import Frame
 from detector.errors import SourceError
-from detector.explanation import Explanation
 from detector.outcome import Incident, Outcome
 from detector.service_board import Board
 from detector.service_clock import Clock
@@ -27,6 +22,7 @@ from detector.service_contracts import PipelineLike, ServiceHooks, Successor
 from detector.service_fetch import Fetcher, Stopped
 from detector.service_keeping import Keeper
 from detector.service_plan import Begin, Owed, newest, owed, part
+from detector.service_questions import Questions
 from detector.service_readiness import READY_STEPS, Condition, judge_readiness
 from detector.service_repair import repair
 from detector.service_report import Times, kind_of, log_tick, log_transition
@@ -34,7 +30,6 @@ from detector.service_restore import repeat_repairs, restore
 from detector.service_view import (
     ONLY_RECORDED,
     BusyError,
-    Coverage,
     Extent,
     Latest,
     NotKeptError,
@@ -51,11 +46,10 @@ log = logging.getLogger("oddnode.detector.service")
 CHUNK_SAMPLES = 1_500_000
 """Samples that are fetched at once while a window is filled: bounds memory."""
 
-SERIES_WAIT_S = 2.0
 REPAIR_WAIT_S = 5.0
 
 
-class Service:
+class Service(Questions):
     """Runs ticks and answers for them.
 
     Parameters
@@ -144,11 +138,6 @@ class Service:
         began = self._tick_began
         return 0.0 if began is None else time.monotonic() - began
 
-    def series(self, query: SeriesQuery, frames: Sequence[Frame] | None = None) -> Sequence[SeriesView]:
-        """Return signals of a node; waits a moment for an evaluation under way."""
-        with self._between_evaluations():
-            return self._pipeline.series_view(query, frames)
-
     def recording(self) -> Extent | None:
         """Tell what of the recording that is played can be shown; None for a live service."""
         return None if self._hooks.recorded is None else self._hooks.recorded.extent()
@@ -158,21 +147,6 @@ class Service:
         if self._hooks.recorded is None:
             raise NotKeptError(ONLY_RECORDED)
         return self._hooks.recorded.as_of(self, self.series, at)
-
-    def explain(self, node: str, n_signals: int) -> Explanation | None:
-        """Tell why a node is or is not named now; waits a moment for an evaluation under way."""
-        with self._between_evaluations():
-            return self._hooks.explain(node, n_signals) if self._hooks.explain is not None else None
-
-    def coverage(self) -> Coverage | None:
-        """Tell what the newest evaluation had to judge by; waits a moment for an evaluation under way."""
-        with self._between_evaluations():
-            return self._hooks.coverage()
-
-    def neighbours(self, node: str) -> Sequence[Neighbours]:
-        """Return what a node shares with others; waits a moment for an evaluation under way."""
-        with self._between_evaluations():
-            return self._pipeline.neighbours(node)
 
     def is_ending(self) -> bool:
         """Tell whether `stop` was called."""
@@ -197,15 +171,6 @@ class Service:
         finally:
             self._moving.release()
         return next(iter(done.incidents), None)
-
-    @contextmanager
-    def _between_evaluations(self) -> Iterator[None]:
-        if not self._pipeline_lock.acquire(timeout=SERIES_WAIT_S):
-            raise BusyError("an evaluation is under way: ask again in a moment")
-        try:
-            yield
-        finally:
-            self._pipeline_lock.release()
 
     def readiness(self) -> Readiness:
         """Tell whether verdicts are fresh and stored."""

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouping.catalog import Catalog
+from grouping.growing_array import GrowingArray
 from grouping.model import MetricSpec, Placement, Refusal
 
 REDUCE_LAST, REDUCE_SUM, REDUCE_MAX, REDUCE_MEAN = 0, 1, 2, 3
@@ -56,49 +57,6 @@ class Signal:
     per_node: bool = False
 
 
-class GrowingArray:
-    """A one-dimensional array that grows by doubling; `view` is the filled part.
-
-    New values wait in a list until somebody looks at the array: numbers are added one by one, thousands at
-    a time, and a list takes them several times faster.
-    """
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._data: NDArray[np.generic] = np.empty(1024, dtype=dtype)
-        self._n = 0
-        self._new: list[float] = []
-
-    def append(self, value: float) -> None:
-        """Add one value at the end."""
-        self._new.append(value)
-
-    def __len__(self) -> int:
-        return self._n + len(self._new)
-
-    def __getitem__(self, i: int) -> int:
-        return self._data[i] if i < self._n else self._new[i - self._n]  # type: ignore[return-value]
-
-    def __setitem__(self, i: int, value: float) -> None:
-        if i < self._n:
-            self._data[i] = value
-        else:
-            self._new[i - self._n] = value
-
-    @property
-    def view(self) -> NDArray[np.int32]:
-        """Filled part, shape (n,); not a copy."""
-        if self._new:
-            size = len(self)
-            if size > len(self._data):
-                larger = np.empty(max(size, 2 * len(self._data)), dtype=self._data.dtype)
-                larger[: self._n] = self._data[: self._n]
-                self._data = larger
-            self._data[self._n : size] = self._new
-            self._n = size
-            self._new.clear()
-        return self._data[: self._n]  # type: ignore[return-value]
-
-
 class SeriesIndex:
     """Numbers for label objects, and where each of them goes.
 
@@ -123,6 +81,10 @@ class SeriesIndex:
         self._n_refused = 0
         self._moves: dict[int, int] | None = None
         self._inhabited: tuple[int, NDArray[np.bool_]] = (-1, np.zeros(0, dtype=bool))
+        self._counted: tuple[tuple[NDArray[np.bool_], ...], NDArray[np.int64]] = (
+            (),
+            np.zeros((0, 0), np.int64),
+        )
         self._generation = identity.generation
         self.version = 0
         self.refused: Counter[str] = Counter()
@@ -225,12 +187,15 @@ class SeriesIndex:
         Parameters
         ----------
         *choices : ndarray of shape (n_cells,), bool
-            One or several choices of cells, counted in one go.
+            One or several choices of cells, counted in one go; the same ones again are not counted anew.
 
         Returns
         -------
         ndarray of shape (n_choices, n_nodes)
         """
+        before, found = self._counted
+        if len(before) == len(choices) and all(map(np.array_equal, before, choices)):
+            return found
         n_nodes, n_sets = len(self.nodes), 1 << len(choices)
         chosen_by = np.zeros(self.n_cells, dtype=np.uint8)  # a bit for each choice
         for k, cells in enumerate(choices):
@@ -238,7 +203,9 @@ class SeriesIndex:
         key = self.cell_node.astype(np.int64) * n_sets + chosen_by
         counts = np.bincount(key, minlength=n_nodes * n_sets).reshape(n_nodes, n_sets)
         is_in = np.arange(n_sets)[:, None] >> np.arange(len(choices)) & 1
-        return np.asarray((counts @ is_in).T)
+        found = np.asarray((counts @ is_in).T)
+        self._counted = choices, found
+        return found
 
     def labels_of(self, series: int) -> dict[str, str]:
         """Label set of a series, parsed anew (for evidence, never per tick)."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
+from benchmarks.bench_console import CHROMIUM, MOST_KB, console_rows
 from benchmarks.bench_core import core_rows
 from benchmarks.bench_day import CLEARED_WITHIN_S, _why_not_once, day_rows, planted
 from benchmarks.bench_replay import replay_rows
@@ -101,6 +102,20 @@ def test_ticks_beside_a_try_are_measured() -> None:
     assert number(told["- beside / held, median of pairs"]) > 0
     assert number(told["processor time of the try"]) > 0
     assert number(told["peak memory of the try"]) > 10
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's chromium is not installed: make servers")
+def test_pages_are_seen_weighed_and_left_open() -> None:
+    rows = list(console_rows((12,), rounds=1, minutes=14))
+    told = figures(rows)
+    assert number(told["first view of the page Now"]) > 0
+    assert number(told["first view of a suspect's page, charts drawn"]) > 0
+    assert 50 < number(told["- weight, nothing in the cache"]) < MOST_KB
+    for page in ("Now", "of a node"):
+        assert number(told[f"heap of the page {page}, last quarter / second"]) > 0
+        assert number(told[f"- nodes of its document, {page}, last quarter / second"]) > 0
+    (redraws,) = {re.sub(r".* (\d+) redraws", r"\1", row.shape) for row in rows if "page Now," in row.name}
+    assert int(redraws) > 5
 
 
 def test_a_child_that_dies_is_an_error() -> None:

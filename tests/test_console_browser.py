@@ -384,6 +384,11 @@ def test_a_recording_is_turned_back_and_played(service: Service, tab: Open) -> N
     page.get_by_role("button", name="Newest").click()
     expect(page.locator("#list tbody tr")).to_have_count(2)
     assert "at=" not in page.url
+    # what is over is played again from its beginning
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator("#recording")).to_contain_text("as of 2026-01-01 00:00:30")
+    expect(page.locator("#recording")).to_contain_text("as of 2026-01-01 00:02:00")
+    page.get_by_role("button", name="Pause").click()
     assert one.complaints == []
 
 

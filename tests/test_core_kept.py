@@ -11,7 +11,8 @@ from detector.core.level import Level
 from detector.core.peers import Floors, RowState, RowStats, nearer_zero
 from detector.core.similarity import distance_ratio, mean_distances
 from detector.core.window import REACH, Window
-from grouping.index import GrowingArray
+from grouping.growing_array import GrowingArray
+from tests.test_core_ingest import key, make_index
 from tests.test_core_numbers import NUMBERS, one_row_layout
 
 MEMBERS = 12
@@ -124,3 +125,13 @@ def test_a_growing_array_is_a_list(steps):
             assert array[place] == number
     assert len(array) == len(expected)
     assert array.view.tolist() == expected
+
+
+def test_cells_of_nodes_are_counted_anew_when_the_choice_is_another():
+    index = make_index(*(key("parts", node=f"n{n}", gpu=str(g)) for n in range(3) for g in range(n + 1)))
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        one, other = rng.random((2, index.n_cells)) < 0.5
+        for choices in ((one,), (one, other), (one, other), (other, one)):
+            expected = [[int(c[index.cell_node == n].sum()) for n in range(3)] for c in choices]
+            np.testing.assert_array_equal(index.count_by_node(*choices), expected)

@@ -513,7 +513,7 @@ def test_an_evaluation_that_does_not_end_is_told(make: Make) -> None:
     while not bench.pipeline.calls and time.monotonic() < deadline:
         time.sleep(0.005)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("detector.service.SERIES_WAIT_S", 0.05)
+        patch.setattr("detector.service_questions.SERIES_WAIT_S", 0.05)
         with pytest.raises(BusyError):
             bench.service.series(SeriesQuery("a", "b"))
     assert bench.service.finish(0.05) is False

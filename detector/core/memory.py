@@ -70,6 +70,8 @@ class Memory:
     trend: Trend = field(default_factory=Trend)
     weights: CellWeights = field(default_factory=_no_weights)
     exporter_seen: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    activity: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Cells that tell whether a node works."""
     unheard: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Cells of muted metrics, of shape (n_cells,): they are no evidence."""
     _caps: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -334,6 +336,8 @@ class Memory:
         self.nameless = np.concatenate([self.nameless, (unknown & voting)[new]])
         of_job = np.array([s.spec.target == JOB_TARGET for s in self.index.signals], dtype=bool)
         self.of_job = np.concatenate([self.of_job, of_job[new]])
+        tells = np.array([s.spec.activity and not s.per_node for s in self.index.signals], dtype=bool)
+        self.activity = np.flatnonzero(tells.take(self.index.cell_signal))
         self.weights = CellWeights(
             np.concatenate([old.weight, np.array(weight, dtype=np.float64)[new]]),
             np.concatenate([old.sign, np.array(sign, dtype=np.int8)[new]]),

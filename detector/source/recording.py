@@ -86,10 +86,10 @@ class RecordingSource:
         batch = collector.finish(-_ALWAYS, _ALWAYS)
         self._keys = list(numbers.codes)
         self._unreported = dict(batch.dropped)
-        self._arrange(batch)
         self._interner: Interner | None = None
         self._names: tuple[str, ...] = ()
-        self._codes = np.zeros(0, dtype=np.int32)
+        self._codes = np.full(len(self._keys), _UNASKED, dtype=np.int32)
+        self._arrange(batch)
 
     @property
     def n_series(self) -> int:
@@ -123,11 +123,10 @@ class RecordingSource:
             self._ask_for(wanted, interner)
         local, ts_ms, values = self._between(start_ms, end_ms)
         series = self._codes.take(local)
-        if (series == _UNASKED).any():
-            self._intern(np.unique(local[series == _UNASKED]).tolist(), interner)
+        if (series < 0).any():
+            self._intern(np.unique(local[series == _UNASKED]), interner)
             series = self._codes.take(local)
-        compared = np.flatnonzero(series >= 0)
-        if len(compared) < len(series):
+            compared = np.flatnonzero(series >= 0)
             series, ts_ms, values = series[compared], ts_ms[compared], values[compared]
         dropped, self._unreported = self._unreported, {}
         return Batch(series, ts_ms, values, dropped=dropped)
@@ -155,7 +154,13 @@ class RecordingSource:
 
     def _rewind(self) -> None:
         self._read_ms, self._read = -_ALWAYS, self._start
-        self._due_ms = self._times_at(self._read, self._stop)
+        self._due_ms = self._due_at(self._read)
+
+    def _due_at(self, places: Int64Array) -> Int64Array:
+        """Return the time of the next sample of each series from its place; never for those not compared."""
+        due_ms = self._times_at(places, self._stop)
+        due_ms[self._codes == NOT_COMPARED] = _ALWAYS
+        return due_ms
 
     def _times_at(self, places: Int64Array, stop: Int64Array) -> Int64Array:
         """Return the time at each place, `_ALWAYS` where a series has ended."""
@@ -185,7 +190,7 @@ class RecordingSource:
             places[moving] += 1
         else:
             self._search(places, moving, ms)
-            self._due_ms = self._times_at(places, self._stop)
+            self._due_ms = self._due_at(places)
         self._read_ms, self._read = ms, places
         return places
 
@@ -205,15 +210,17 @@ class RecordingSource:
             wanted = set(names)
             others = [i for i, name in enumerate(self._name_of_series) if name not in wanted]
             self._codes[others] = NOT_COMPARED
+        self._rewind()
 
-    def _intern(self, local: list[int], interner: Interner) -> None:
-        known = interner.codes
-        new = [self._keys[i] for i in local if self._keys[i] not in known]
+    def _intern(self, local: Int64Array, interner: Interner) -> None:
+        known, keys = interner.codes, [self._keys[i] for i in local.tolist()]
+        new = [key for key in keys if key not in known]
         if new:
             with gc_pause():
                 interner.add_many(new)
         get = interner.codes.get
-        self._codes[local] = [get(self._keys[i], NOT_COMPARED) for i in local]
+        self._codes[local] = [get(key, NOT_COMPARED) for key in keys]
+        self._due_ms[local[self._codes[local] == NOT_COMPARED]] = _ALWAYS
 
 
 def _name_of(key: bytes) -> str:

@@ -63,7 +63,7 @@ class Track {
     for (const [key, value] of [["min", Math.ceil(start / step) * step], ["max", Math.max(end, last)], ["step", step]]) if (this.slider[key] !== String(value)) this.slider[key] = value;
     this.slider.value = at;
     this.slider.setAttribute("aria-valuetext", clock(at));
-    this.play.textContent = pinned() === null || this.turning ? "Pause" : "Play";
+    this.play.textContent = (pinned() === null && !this.isOver()) || this.turning ? "Pause" : "Play";
     this.newest.disabled = pinned() === null;
     this.text.textContent = pinned() === null ? `newest evaluation ${clock(last)}` : `as of ${clock(at)}, newest ${clock(last, at)}`;
     this.text.className = pinned() === null ? "rec-at" : "rec-at back";
@@ -92,15 +92,21 @@ class Track {
   }
 
   toggle() {
-    if (pinned() === null) {
+    if (pinned() === null && !this.isOver()) {
       pin(this.known.last_at);
       this.refresh();
     } else if (this.turning) this.stop();
     else {
+      if (pinned() === null) this.show(this.known.first_at);
       const turn = Math.max(1, Math.round(this.known.n_evaluations / MOST_TURNS)) * this.known.step_s;
       this.turning = setInterval(() => this.show(pinned() + turn), TURN_MS);
     }
     this.draw();
+  }
+
+  /** What has been played to its end is played again from its beginning. */
+  isOver() {
+    return this.known.last_at + this.known.step_s > this.known.end;
   }
 
   stop() {
