@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,20 +34,20 @@ class _Try:
 
     def __init__(self, job: Job) -> None:
         self.end: Message | None = None
-        self.took_s = 0.0
+        self.cpu_s = 0.0
         self.peak_mib = 0.0
         environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
         self._process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        self._thread = threading.Thread(target=self._follow, args=(pickle.dumps(job), time.perf_counter()))
+        self._thread = threading.Thread(target=self._follow, args=(pickle.dumps(job),))
         self._thread.start()
 
     @property
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
-    def _follow(self, job: bytes, begun: float) -> None:
+    def _follow(self, job: bytes) -> None:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -54,10 +55,21 @@ class _Try:
         process.stdin.flush()
         status = Path(f"/proc/{process.pid}/status")
         for message in told(process.stdout):
-            self.end, self.took_s = message, time.perf_counter() - begun
+            self.end = message
+            times = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            self.cpu_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
             for line in status.read_text(encoding="ascii").splitlines():
                 if line.startswith("VmHWM:"):
                     self.peak_mib = int(line.split()[1]) / 1024
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hold it for a moment, so that ticks without it are of the same minutes as those beside it."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def finish(self) -> None:
         """Wait for it, and end it."""
@@ -66,8 +78,8 @@ class _Try:
         self._process.communicate()
 
 
-def what_if_rows(config: ClusterConfig, history: int, n_ticks: int) -> Iterator[Row]:
-    """Measure ticks before, beside and after a try on the same database.
+def what_if_rows(config: ClusterConfig, history: int, n_pairs: int) -> Iterator[Row]:
+    """Measure ticks beside a try and, in turns, while it is held.
 
     Parameters
     ----------
@@ -75,8 +87,8 @@ def what_if_rows(config: ClusterConfig, history: int, n_ticks: int) -> Iterator[
         The cluster.
     history
         Ticks that are tried, those in which nothing is judged included.
-    n_ticks
-        Measured ticks before and after; beside the try as many as fit in.
+    n_pairs
+        Pairs of measured ticks at most.
     """
     last = history + 1000
     with database() as server:
@@ -102,27 +114,33 @@ def what_if_rows(config: ClusterConfig, history: int, n_ticks: int) -> Iterator[
 
             for _ in range(3):
                 tick()
-            alone = [tick() for _ in range(n_ticks)]
             attempt = _Try(job)
-            beside = []
-            while attempt.is_running and len(beside) < 200:
-                beside.append(tick())
+            pairs = []
+            while attempt.is_running and len(pairs) < n_pairs:
+                if is_first := len(pairs) % 2 == 0:
+                    beside = tick()
+                with attempt.paused():
+                    alone = tick()
+                if not is_first:
+                    beside = tick()
+                if attempt.is_running:
+                    pairs.append((alone, beside))
             attempt.finish()
-            alone += [tick() for _ in range(n_ticks)]
     found = attempt.end.comparison if isinstance(attempt.end, Done) else None
     if found is None:
         raise RuntimeError(f"the try did not end well: {attempt.end}")
     shape = f"{config.n_nodes} nodes, {found.n_series} series"
     n_tried = f"{shape}, {history} steps, {found.n_evaluations} of them judged, twice each"
-    alone_s, beside_s = (median(t["total_s"] for t in ticks) for ticks in (alone, beside))
-    cpu_s, beside_cpu_s = (median(t["cpu_s"] for t in ticks) for ticks in (alone, beside))
-    ratio = beside_s / alone_s
-    yield Row("tick without a try", f"{shape}, {len(alone)} ticks", f"{alone_s:.2f} s")
-    yield Row("tick beside a try", f"{shape}, {len(beside)} ticks", f"{beside_s:.2f} s")
-    yield Row("- beside / without", shape, f"{ratio:.2f}", f"<= {BESIDE:g}", ratio <= BESIDE)
-    yield Row("- processor time, without / beside", shape, f"{cpu_s:.2f} s / {beside_cpu_s:.2f} s")
-    yield Row("- longest tick, without / beside", shape, " / ".join(
-        f"{max(t['total_s'] for t in ticks):.2f} s" for ticks in (alone, beside)
-    ))  # fmt: skip
-    yield Row("the try itself", n_tried, f"{attempt.took_s:.0f} s")
+    sides = [[pair[k] for pair in pairs] for k in (0, 1)]
+    ratio = median(beside["total_s"] / alone["total_s"] for alone, beside in pairs)
+
+    def both(key: str, of: Callable[[Iterable[float]], float] = median) -> str:
+        return " / ".join(f"{of(told[key] for told in side):.2f} s" for side in sides)
+
+    ticks = f"{shape}, {len(pairs)} pairs"
+    yield Row("tick, try held / beside it", ticks, both("total_s"))
+    yield Row("- beside / held, median of pairs", ticks, f"{ratio:.2f}", f"<= {BESIDE:g}", ratio <= BESIDE)
+    yield Row("- processor time", ticks, both("cpu_s"))
+    yield Row("- longest", ticks, both("total_s", max))
+    yield Row("processor time of the try", n_tried, f"{attempt.cpu_s:.0f} s")
     yield Row("peak memory of the try", n_tried, f"{attempt.peak_mib:.0f} MiB")

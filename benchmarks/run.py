@@ -72,10 +72,11 @@ process, so that memory is the service's own. Every two hours another node has a
 must be named once within 15 minutes and cleared once, not while it lasts and at most 75 minutes after its
 end (what grew over an hour is evidence until that hour is over, then 10 minutes of healthy data).""",
     "what-if": """\
-A VictoriaMetrics with three quarters of an hour of the reference cluster, fed on tick by tick. Ticks of
-Oddnode are measured alone, then beside a try of another threshold over those three quarters (`oddnode what-
-if`: a process of its own with the lowest priority and one thread, two pipelines), then alone again. Ticks
-follow each other without the pause of a live service, and database, ticks and try share the processors.""",
+A VictoriaMetrics with half an hour of the reference cluster, fed on tick by tick, and a try of another
+threshold over that time: a process of its own with the lowest priority and one thread, two pipelines, as a
+service starts it. Ticks of Oddnode beside the try and ticks while it is held (SIGSTOP) take turns in going
+first; the ratio is the median of these pairs. Ticks follow each other without the pause of a live service,
+and database, ticks and try share the processors.""",
     "console": """\
 Simulated incidents with a few metrics of most targets and three faulty nodes, played by the service; Debian's
 Chromium without a window on the same processors. A page counts as seen once its suspects and its heat map, or
@@ -128,7 +129,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
             "replay": lambda: replay_rows(tiny, minutes=10, rounds=1),
             "core": lambda: core_rows([(5, 2)], ticks=2),
             "day": lambda: day_rows(tiny, hours=0.1),
-            "what-if": lambda: what_if_rows(tiny, history=12, n_ticks=2),
+            "what-if": lambda: what_if_rows(tiny, history=60, n_pairs=4),
             "console": lambda: console_rows((12,), rounds=1, minutes=16),
         }
     shape = reference_shape()
@@ -146,7 +147,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
         ),
         "core": lambda: core_rows([(63, 8), (63, 224), (250, 8), (250, 224), (1000, 8)], ticks=10),
         "day": lambda: day_rows(ClusterConfig(metrics=shape)),
-        "what-if": lambda: what_if_rows(ClusterConfig(metrics=shape), history=90, n_ticks=15),
+        "what-if": lambda: what_if_rows(ClusterConfig(metrics=shape), history=60, n_pairs=40),
         "console": console_rows,
     }
 

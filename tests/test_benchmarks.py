@@ -97,9 +97,10 @@ def test_a_day_tells_memory_and_whether_each_fault_was_named_and_cleared_once() 
 
 @pytest.mark.server
 def test_ticks_beside_a_try_are_measured() -> None:
-    told = figures(list(what_if_rows(TINY, history=12, n_ticks=2)))
-    assert number(told["tick without a try"]) >= 0
-    assert number(told["tick beside a try"]) >= 0
+    told = figures(list(what_if_rows(TINY, history=60, n_pairs=4)))
+    assert number(told["tick, try held / beside it"]) >= 0
+    assert number(told["- beside / held, median of pairs"]) > 0
+    assert number(told["processor time of the try"]) > 0
     assert number(told["peak memory of the try"]) > 10
 
 

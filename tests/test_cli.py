@@ -336,6 +336,15 @@ class TestWrongInput:
         assert done.code == 2
         assert "nowhere" in done.sentence()
 
+    @pytest.mark.parametrize(
+        ("at", "told"),
+        [("soon", "--at 'soon' is neither"), ("+99h", "recording.at: "), ("1", "lies outside of")],
+    )
+    def test_a_time_to_begin_at_that_is_not_there(self, run: Run, case: Path, at: str, told: str) -> None:
+        done = run("demo", case, "--port", "0", "--at", at)
+        assert done.code == 2
+        assert told in done.sentence()
+
 
 class TestCatalog:
     def test_check_of_a_recording(self, run: Run, case: Path) -> None:

@@ -64,6 +64,9 @@ function marking(one, moments) {
   };
 }
 
+/** True when its usual place is not that of its peers. */
+export const isByHabitElsewhere = (one) => one.habit !== null && Math.abs(one.habit) >= 1;
+
 /** The first time from which on it was outside of the band, null when it never was. */
 export function crossing(one) {
   const k = one.times.findIndex((_, i) => isOdd(one, i));
@@ -81,6 +84,7 @@ export function draw(place, one, others, moments, label, more, notes, past) {
   const box = h("div.plot", { role: "img", "aria-label": label });
   place.replaceChildren(box, readout, ...(notes.length ? [h("p.quiet", null, notes.join(" · "))] : []));
   const axis = { stroke: css("soft"), grid: { stroke: css("line"), width: 1 }, ticks: { stroke: css("line"), width: 1 }, font: "11px system-ui, sans-serif" };
+  const usual = isByHabitElsewhere(one) ? [one.usual] : [];
   const rest = () => {
     const k = one.times.length - 1;
     tell(readout, one, k);
@@ -102,6 +106,7 @@ export function draw(place, one, others, moments, label, more, notes, past) {
       ...Array.from({ length: 4 }, () => ({ stroke: "transparent", width: 0, points: { show: false } })),
       ...one.peers.map(() => ({ stroke: css("faint"), width: 1, points: { show: false } })),
       ...[one.above, one.below].map(() => ({ stroke: css("soft"), width: 1, dash: [1, 3], auto: false, points: { show: false } })),
+      ...usual.map(() => ({ stroke: css("sibling"), width: 1.5, dash: [2, 4], auto: false, points: { show: false } })),
       { stroke: css("peer"), width: 1.5, dash: [5, 4], points: { show: false } },
       ...(past ? [{ stroke: css("past"), width: 1.5, dash: [7, 3], points: { show: false } }] : []),
       ...others.map(() => ({ stroke: css("sibling"), width: 1, points: { show: false } })),
@@ -111,7 +116,7 @@ export function draw(place, one, others, moments, label, more, notes, past) {
     plugins: [marking(one, moments)],
     hooks: { setCursor: [(u) => (u.cursor.idx === null || u.cursor.idx === undefined ? rest() : tell(readout, one, u.cursor.idx))] },
   };
-  const plot = new window.uPlot(options, [one.times, one.low, one.high, one.lower_quartile, one.upper_quartile, ...one.peers.map((peer) => peer.value), one.above, one.below, one.median, ...(past ? [past] : []),
+  const plot = new window.uPlot(options, [one.times, one.low, one.high, one.lower_quartile, one.upper_quartile, ...one.peers.map((peer) => peer.value), one.above, one.below, ...usual, one.median, ...(past ? [past] : []),
     ...others.map((item) => item.value), one.value], box);
   rest();
   return plot;

@@ -2,7 +2,7 @@
 
 import { buttons } from "./actions.js";
 import { ApiError, get, incidentPage, inPath, nodePage, steady, SUBJECT } from "./api.js";
-import { crossing, draw, isPast, passings } from "./chart.js";
+import { crossing, draw, isByHabitElsewhere, isPast, passings } from "./chart.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, marks, ranked, score } from "./parts.js";
 import { follow } from "./recording.js";
@@ -135,7 +135,7 @@ async function pastOf(one) {
 
 function inWords(one) {
   const notes = [];
-  if (one.habit !== null && Math.abs(one.habit) >= 1) notes.push(`by habit ${number(Math.abs(one.habit), 2)} robust deviations ${one.habit > 0 ? "above" : "below"} its peers`);
+  if (isByHabitElsewhere(one)) notes.push(`by habit ${number(Math.abs(one.habit), 2)} robust deviations ${one.habit > 0 ? "above" : "below"} its peers`);
   const passed = passings(one);
   if (isPast(one)) notes.push("past its threshold in the whole window");
   if (passed.length) notes.push(`threshold passed ${passed.length > 3 ? `${passed.length} times, first` : ""} at ${passed.slice(0, passed.length > 3 ? 1 : 3).map((time) => clock(time, time)).join(", ")}`);
@@ -182,7 +182,7 @@ async function evidence(answer, now) {
     h("p.legend", null, h("span.key", null, h("i.dash.mine"), "this node"), h("span.key", null, h("i.dash.sibling"), "its other parts"),
       h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.half"), "half of the peers"), h("span.key", null, h("i.swatch.band"), "their ordinary band"),
       before ? h("span.key", null, h("i.dash.past"), "this node earlier") : null,
-      h("span.key", null, h("i.dash.single"), "single peers"), h("span.key", null, h("i.dash.limit"), "threshold"), h("span.key", null, "▲ passes it"),
+      h("span.key", null, h("i.dash.single"), "single peers"), h("span.key", null, h("i.dash.usual"), "its usual place"), h("span.key", null, h("i.dash.limit"), "threshold"), h("span.key", null, "▲ passes it"),
       h("span.key", null, h("i.dot"), "outside of the band"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")),
     h("div.charts", null, items.map((item, k) => h("figure", null,
       h("figcaption", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), item.part ? [" on ", h("b", null, name(item.part))] : null,
