@@ -203,7 +203,9 @@ def test_a_terminal_follows_a_service_across_its_restart(tmp_path: Path, start: 
         wait_for(lambda: FAULTY in terminal.text() and "NO ANSWER" not in terminal.text()
                  .rpartition("oddnode top")[2], what=terminal.text)  # fmt: skip
         terminal.process.send_signal(signal.SIGINT)
-        assert terminal.process.wait(10) == 0
+        # somebody must read: a terminal that is full holds up who writes
+        wait_for(lambda: terminal.text() and terminal.process.poll() is not None, what=terminal.text)
+        assert terminal.process.returncode == 0
         terminal.text()
         assert "\x1b[?1049l" in terminal.raw, "the terminal is as it was"
     finally:

@@ -70,8 +70,17 @@ def test_healthy_time_is_of_data_and_starts_anew_with_evidence():
 
 def test_weak_evidence_holds_a_suspect():
     weak = Observation(known=True, score=0.6)
-    _, states, _ = walk([NAMED, *[weak] * 100])
+    _, states, _ = walk([NAMED, *[weak] * 30])
     assert states[-1] == "suspect"
+    _, states, _ = walk([NAMED, *[weak] * 30, SIGN, *[weak] * 30])
+    assert states[-1] == "suspect", "evidence over the threshold starts it anew"
+
+
+def test_weak_evidence_does_not_hold_a_suspect_for_ever():
+    weak = Observation(known=True, score=0.6)
+    _, states, made = walk([NAMED, *[weak] * 200])
+    assert made[-1].after == "cleared"
+    assert states.count("suspect") == pytest.approx(CLEAR / life.WEAK_SHARE / DT, abs=1)
 
 
 def test_a_node_taken_away_is_cleared_with_its_reason():

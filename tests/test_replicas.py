@@ -149,7 +149,7 @@ def test_kill_9_of_leaders_loses_nothing_and_raises_nothing_twice(
         "            time.sleep(0.01)\n",
     )
     assert "open_postgres" in program
-    program = program.replace("0.04 + 0.002 * n_killed", "1.0 + 0.5 * n_killed")
+    program = program.replace("0.04 + 0.002 * n_killed", "0.5 + 0.2 * n_killed")
     done = subprocess.run(
         [sys.executable, "-c", program, "unused", "killed", "7"],
         capture_output=True, text=True, timeout=600, check=False, cwd=Path(__file__).resolve().parent.parent,

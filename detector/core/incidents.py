@@ -28,6 +28,10 @@ PENDING_QUIET_S = 120.0
 QUIET_SHARE = 0.5
 """Evidence below this share of the threshold counts as healthy."""
 
+WEAK_SHARE = 0.25
+"""Of the time with evidence between that and the threshold this share counts as healthy: what would not name a
+node does not hold it for ever either."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -115,10 +119,9 @@ def _advance(
         return _move(incident, CLEARED, at, "gone for so long that it is no longer expected", made)
     if not seen.known:
         return incident, made
+    if seen.score >= 1.0:
+        incident = replace(incident, last_evidence_at=at, healthy_s=0.0)
     if seen.score >= QUIET_SHARE:
-        incident = replace(incident, healthy_s=0.0)
-        if seen.score >= 1.0:
-            incident = replace(incident, last_evidence_at=at)
         if seen.score > incident.peak_score and seen.evidence:
             incident = replace(
                 incident,
@@ -130,8 +133,10 @@ def _advance(
         if seen.decided and incident.state == PENDING:
             fresh = replace(incident, part=seen.part, evidence=tuple(seen.evidence))
             return _move(fresh, SUSPECT, at, seen.reason, made)
+    if seen.score >= 1.0:
         return incident, made
-    incident = replace(incident, healthy_s=incident.healthy_s + dt)
+    healthy_s = dt if seen.score < QUIET_SHARE else WEAK_SHARE * dt
+    incident = replace(incident, healthy_s=incident.healthy_s + healthy_s)
     if incident.state == PENDING and incident.healthy_s >= min(PENDING_QUIET_S, clear_after_s):
         return _move(incident, CLEARED, at, "the first sign did not last", made)
     if incident.state == SUSPECT and incident.healthy_s >= clear_after_s:
