@@ -29,8 +29,8 @@ QUIET_SHARE = 0.5
 """Evidence below this share of the threshold counts as healthy."""
 
 WEAK_SHARE = 0.25
-"""Of the time with evidence between that and the threshold this share counts as healthy: what would not name a
-node does not hold it for ever either."""
+"""Of the time with evidence between that and the threshold this share counts as healthy: what would not name
+a node does not hold it for ever either."""
 
 
 @dataclass(frozen=True, slots=True)
