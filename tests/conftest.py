@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from detector.service_log import LOGGER
 from tests import servers
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Commands that run inside a test set up logging for the process; the next test must not see it."""
+    root, own = logging.getLogger(), logging.getLogger(LOGGER)
+    levels = root.level, own.level
+    yield
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
+    root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
 
 
 @pytest.fixture(scope="session")
