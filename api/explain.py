@@ -31,7 +31,7 @@ NOT_KEPT = (
 
 NOT_KEPT_OF_RECORDING = (
     "of the recording's past the numbers are kept only of nodes that were pending or suspect: "
-    "`oddnode explain {node} {name} --at {at:.0f}` tells them"
+    "`oddnode explain {node} CASE --at {at:.0f}` tells them, CASE being the folder of {name}"
 )
 
 

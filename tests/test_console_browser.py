@@ -337,7 +337,7 @@ def test_a_recording_is_turned_back_and_played(service: Service, tab: Open) -> N
     # back, by keyboard, to before anybody was named
     slider.focus()
     page.keyboard.press("Home")
-    expect(page.locator("#suspects")).to_contain_text("No suspect among 16 nodes")
+    expect(page.locator("#suspects")).to_contain_text("No node can be judged now: 16 too few samples")
     expect(page.locator("#heat")).to_have_attribute("aria-label", re.compile("16 nodes: 0 suspect"))
     expect(page.locator("#state")).to_contain_text("shown as of")
     assert f"at={START + STEP}" in page.url

@@ -87,7 +87,7 @@ def test_everything_is_shown_as_it_was(service: Process, flag: dict[str, Any]) -
         told = get(service, "explain", node=FAULTY, at=at)
         if status == "clear":
             assert told["basis"] == "history"
-            assert f"oddnode explain {FAULTY} small --at {then:.0f}" in told["note"]
+            assert f"oddnode explain {FAULTY} CASE --at {then:.0f}" in told["note"]
         else:
             assert (told["explanation"]["status"], told["explanation"]["at"]) == (status, then)
         incidents = get(service, "incidents", at=at)

@@ -1,7 +1,7 @@
 // One node: why it is named, what moved first, and each piece of evidence against its peers.
 
 import { buttons } from "./actions.js";
-import { ApiError, get, incidentPage, inPath, nodePage, steady, SUBJECT } from "./api.js";
+import { ApiError, get, incidentPage, inPath, nodePage, pinned, steady, SUBJECT } from "./api.js";
 import { crossing, draw, isByHabitElsewhere, isPast, passings } from "./chart.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
 import { diagnosis, marks, ranked, score } from "./parts.js";
@@ -173,7 +173,9 @@ async function evidence(answer, now) {
   ];
   const items = ranked(answer.evidence).slice(0, shown);
   if (!items.length) {
-    fill("evidence", h("p.good", null, "Nothing against it at the newest evaluation."));
+    fill("evidence", answer.node.status === "undetermined"
+      ? h("p.warn", null, `? It cannot be judged: ${answer.node.reason}.`)
+      : h("p.good", null, `Nothing against it at ${pinned() === null ? "the newest" : "this"} evaluation.`));
     return;
   }
   const old = new Map([...document.querySelectorAll("[data-chart]")].map((place) => [place.dataset.chart, place]));

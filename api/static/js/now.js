@@ -31,6 +31,17 @@ function card(item, now) {
     buttons({ node: item.node, incident: item.incident_id, acknowledged: item.acknowledged, muted: item.muted, isOpen: true, after: refresh }));
 }
 
+function nobody(answer) {
+  const reasons = Object.entries(answer.undetermined);
+  const unjudged = reasons.reduce((sum, [, n]) => sum + n, 0);
+  if (!unjudged) return h("p.good", null, `● No suspect among ${answer.n_nodes} nodes.`);
+  const why = reasons.map(([reason, n]) => `${n} ${reason}`).join(", ");
+  // what cannot be judged is not healthy
+  return unjudged >= answer.n_nodes
+    ? h("p.warn", null, `? No node can be judged now: ${why}.`)
+    : h("p.good.unsure", null, `? No suspect among ${answer.n_nodes - unjudged} nodes; ${unjudged} cannot be judged: ${why}.`);
+}
+
 function suspects(answer, now) {
   const names = answer.suspects.map((item) => item.node);
   document.title = `${names.length ? `(${names.length}) ` : ""}Now · Oddnode`;
@@ -42,7 +53,7 @@ function suspects(answer, now) {
   const sorted = [...answer.suspects].sort((a, b) => rank(a) - rank(b));
   fill("suspects", sorted.length
     ? h("div.cards", null, sorted.map((item) => card(item, now)))
-    : h("p.good", null, `● No suspect among ${answer.n_nodes} nodes.`));
+    : nobody(answer));
 }
 
 function events(answer, now) {
