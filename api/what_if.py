@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
@@ -25,6 +25,9 @@ TAGS: list[str | Enum] = ["what-if"]
 MAX_CHANGES, MAX_SETTING = 20, 100
 
 Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Number = Annotated[
+    int | None, Query(ge=1, le=10**9, description="Only if it is this one (`run.number`); else 409.")
+]
 SettingName = Annotated[str, Field(min_length=1, max_length=MAX_SETTING)]
 
 
@@ -134,10 +137,10 @@ def add_what_if(router: APIRouter, view: ServiceView, trials: Trials | None) -> 
             **CONFLICT, **INVALID, **UNAVAILABLE, **INTERNAL,
         },
     )  # fmt: skip
-    def cancel() -> Plain:
+    def cancel(number: Number = None) -> Plain:
         """End it; what it has found is lost."""
         taken = _needed(trials)
-        return answer(taken, taken.cancel(), view.latest())
+        return answer(taken, taken.cancel(number), view.latest())
 
 
 def _needed(trials: Trials | None) -> Trials:

@@ -18,6 +18,7 @@ from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of, send
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
 from detector.cli_files import write_text
 from detector.errors import OddnodeError
+from detector.plain_text import printable
 from detector.settings import CatalogSettings, load_settings
 from detector.what_if.knobs import KNOBS, advice, changed
 from detector.what_if.model import Comparison
@@ -31,11 +32,22 @@ POLL_S = 1.0
 class _Run(msgspec.Struct):
     """What a service tells of a try; other keys are of no interest here."""
 
+    number: int
+    by: str
+    start: float
+    end: float
+    changes: dict[str, float]
     state: str
     progress: float
     problem: str
     advice: list[str]
     comparison: Comparison | None
+
+    def is_same(self, other: _Run) -> bool:
+        """Tell whether both are one try; a service that was restarted counts from 1 again."""
+        return (self.number, self.start, self.end, self.changes) == (
+            other.number, other.start, other.end, other.changes,
+        )  # fmt: skip
 
 
 class _Answer(msgspec.Struct):
@@ -133,20 +145,26 @@ def of_service(
     Raises
     ------
     OddnodeError
-        When it is refused, fails, or was called off.
+        When it is refused, fails, was called off, or another try has taken its place.
     """
     address = f"{url.rstrip('/')}/v1/what-if"
     sent: dict[str, Any] = {"changes": changes, "hours": hours}
-    answer = _run_of(address, *send("POST", address, sent, token_file=token_file))
+    own = answer = _run_of(address, *send("POST", address, sent, token_file=token_file))
     try:
         with _bar() as advance:
             while answer.state == "running":
                 time.sleep(POLL_S)
                 answer = _run_of(address, *ask(address, token_file=token_file))
+                if not answer.is_same(own):
+                    raise OddnodeError(
+                        f"{address}: another try, number {answer.number} of {printable(answer.by)}, has taken"
+                        f" the place of this one, number {own.number}, whose result is lost: try again"
+                    )
                 advance(answer.progress)
     except KeyboardInterrupt:
         with suppress(OddnodeError):
-            send("DELETE", address, token_file=token_file)
+            only = {"number": str(own.number)}
+            send("DELETE", address, parameters=only, token_file=token_file)
         raise OddnodeError(f"{address}: called off") from None
     if answer.state != "done" or answer.comparison is None:
         raise OddnodeError(f"{address}: {answer.problem or answer.state}")

@@ -8,22 +8,28 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
 from api.access import Policy
 from api.app import create_app
 from api.examples_what_if import CANCELLED, STARTED, WHAT_IF, WHAT_IF_IN
 from api.schemas import ErrorOut
 from api.what_if import WhatIfIn, WhatIfOut
+from detector import cli_what_if
+from detector.cli import app
 from detector.control.model import Mute
+from detector.errors import OddnodeError
 from detector.settings import RecordingSettings, Settings
 from detector.settings_what_if import WhatIfSettings
+from detector.what_if import trials as trials_module
 from detector.what_if.trials import COMMAND, Trials
 from tests.control_fakes import LOCAL, Cluster
-from tests.servers import wait_until
+from tests.servers import listening, wait_until
 from tests.service_fakes import Plan
 from tests.test_access import OPERATOR, READER, bearer, policy
 from tests.test_what_if import FAULTY, N_STEPS, START, STEP, write_recording
@@ -54,8 +60,8 @@ class Running:
         self.trials = Trials(lambda: settings, command=command)
 
     def client(self, chosen: Policy | None = None) -> TestClient:
-        app = self.cluster.app(chosen, self.trials)
-        return TestClient(app, base_url=LOCAL, raise_server_exceptions=False)
+        served = self.cluster.app(chosen, self.trials)
+        return TestClient(served, base_url=LOCAL, raise_server_exceptions=False)
 
     def close(self) -> None:
         self.trials.close()
@@ -136,8 +142,118 @@ def test_one_at_a_time_and_it_can_be_called_off(make: Make, caplog: pytest.LogCa
         assert (answer.status_code, answer.json()["run"]["state"]) == (200, "cancelled")
         assert ended(client)["run"]["state"] == "cancelled"
         assert begin(client)["run"]["number"] == 2, "then there is room for the next one"
+    wait_until(lambda: "what_if ended=1" in caplog.text, "the end is logged")
     assert "what_if started=1 by='kim' hours=1" in caplog.text
     assert "what_if ended=1 state=cancelled" in caplog.text
+
+
+class EndsWhenTold(Trials):
+    """Tries whose end is taken in only when a test allows it."""
+
+    def __init__(self) -> None:
+        super().__init__(settings_of, command=HANGS)
+        self.may_end = threading.Event()
+
+    def _finish(self, *told: Any) -> None:
+        assert self.may_end.wait(WAIT_S)
+        super()._finish(*told)
+
+
+def test_a_try_that_was_called_off_is_so_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials_module, "ENDS_WITHIN_S", 0.01)
+    running = make(settings_of())
+    running.trials = tries = EndsWhenTold()
+    try:
+        with running.client() as client:
+            begin(client)
+            called_off = client.delete("/v1/what-if").json()["run"]
+            assert called_off["state"] == "cancelled"
+            assert client.get("/v1/what-if").json()["run"] == called_off, "its process has not ended yet"
+            refused(client.delete("/v1/what-if"), 409, "no try is under way")
+            refused(client.post("/v1/what-if", json=CHANGE), 409, "has not ended yet")
+            tries.may_end.set()
+            wait_until(lambda: not any(t.name == "oddnode-what-if" for t in threading.enumerate()), "it ends")
+            assert client.get("/v1/what-if").json()["run"] == called_off
+            assert begin(client)["run"]["number"] == 2
+    finally:
+        tries.may_end.set()
+
+
+def test_who_calls_a_try_off_can_begin_the_next_one(make: Make) -> None:
+    running = make(settings_of())
+    running.trials = tries = EndsWhenTold()
+    with running.client() as client:
+        begin(client)
+        later = threading.Timer(0.3, tries.may_end.set)
+        later.start()
+        assert client.delete("/v1/what-if").status_code == 200
+        assert begin(client)["run"]["number"] == 2
+        later.join()
+
+
+def test_a_number_calls_off_that_try_only(make: Make) -> None:
+    running = make(settings_of(), HANGS)
+    with running.client() as client:
+        begin(client)
+        refused(client.delete("/v1/what-if?number=2"), 409, "try 2 is not under way, but try 1 is")
+        refused(client.delete("/v1/what-if?number=0"), 422, "number")
+        assert client.get("/v1/what-if").json()["run"]["state"] == "running"
+        assert client.delete("/v1/what-if?number=1").json()["run"]["state"] == "cancelled"
+
+
+def another(running: Running) -> None:
+    """Let somebody else's try take the place of the one that is under way."""
+    running.trials.cancel()
+    running.trials.start({"detection.z_threshold": 9.0}, 1.0, START + STEP * N_STEPS, "mallory\x1b[2J")
+
+
+def asked(running: Running, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None]) -> str:
+    """Run the command; something happens before it asks how far its try is. Return what it complains of."""
+    monkeypatch.setattr(cli_what_if, "time", SimpleNamespace(sleep=lambda _: meanwhile()))
+    with listening(running.cluster.app(None, running.trials)) as url:
+        arguments = ["what-if", "--url", url, "--set", "detection.z_threshold=1000"]
+        result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, OddnodeError), result.output
+    assert result.stdout == ""
+    return str(result.exception)
+
+
+def test_the_command_follows_its_own_try_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = make(settings_of(), HANGS)
+    told = asked(running, monkeypatch, lambda: another(running))
+    assert "another try, number 2 of mallory [2J, has taken the place of this one, number 1" in told
+    newest = running.trials.newest()
+    assert newest is not None
+    assert (newest.number, newest.state) == (2, "running")
+
+
+def test_the_command_knows_its_try_from_one_of_a_restarted_service(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = make(settings_of(), HANGS)
+
+    def restarted() -> None:
+        running.trials._n = 0
+        another(running)
+
+    assert "another try, number 1 of mallory" in asked(running, monkeypatch, restarted)
+
+
+@pytest.mark.parametrize(("is_replaced", "left"), [(False, (1, "cancelled")), (True, (2, "running"))])
+def test_ctrl_c_calls_off_its_own_try_only(
+    make: Make, monkeypatch: pytest.MonkeyPatch, is_replaced: bool, left: tuple[int, str]
+) -> None:
+    running = make(settings_of(), HANGS)
+
+    def interrupted() -> None:
+        if is_replaced:
+            another(running)
+        raise KeyboardInterrupt
+
+    assert "called off" in asked(running, monkeypatch, interrupted)
+    newest = running.trials.newest()
+    assert newest is not None
+    assert (newest.number, newest.state) == left
 
 
 def test_the_end_of_the_service_ends_it(make: Make) -> None:

@@ -28,6 +28,8 @@ log = logging.getLogger("oddnode.detector.what_if")
 COMMAND = (sys.executable, "-P", "-m", "detector.what_if.child")
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """One each: a try takes one processor at most."""
+ENDS_WITHIN_S = 5.0
+"""How long calling off waits for the process, so that the next try can begin."""
 
 
 class State(StrEnum):
@@ -110,6 +112,14 @@ class _Running:
     is_cancelled: bool = False
     is_late: bool = False
     timer: threading.Timer | None = field(default=None)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def call_off(self) -> Trial:
+        self.is_cancelled = True
+        took_s = time.monotonic() - self.begun
+        self.trial = replace(self.trial, state=State.CANCELLED, took_s=took_s)
+        self.process.kill()
+        return self.trial
 
 
 class Trials:
@@ -150,9 +160,11 @@ class Trials:
     def newest(self) -> Trial | None:
         """Return the newest try, None before the first."""
         with self._lock:
-            if self._running is not None:
-                return replace(self._running.trial, took_s=time.monotonic() - self._running.begun)
-            return self._newest
+            if self._running is None:
+                return self._newest
+            if self._running.is_cancelled:
+                return self._running.trial
+            return replace(self._running.trial, took_s=time.monotonic() - self._running.begun)
 
     def start(self, changes: Mapping[str, float], hours: float, end: float, by: str) -> Trial:
         """Begin to try.
@@ -193,6 +205,8 @@ class Trials:
         with self._lock:
             if self._running is not None:
                 busy = self._running.trial
+                if self._running.is_cancelled:
+                    raise NotPossibleError("the try that was called off has not ended yet: ask again")
                 raise NotPossibleError(
                     f"a try of {busy.by} is under way, {busy.progress:.0%} done: wait for it, or cancel it"
                 )
@@ -210,28 +224,34 @@ class Trials:
         log.info("what_if started=%d by=%r hours=%g", trial.number, by, hours)
         return trial
 
-    def cancel(self) -> Trial:
-        """Call off the try that is under way.
+    def cancel(self, number: int | None = None) -> Trial:
+        """Call off the try that is under way, and wait a moment for its process to end.
+
+        Parameters
+        ----------
+        number
+            Call off this one only; None takes whichever it is.
 
         Raises
         ------
         NotPossibleError
-            When there is none.
+            When there is none, or it is another one.
         """
         with self._lock:
             running = self._running
-            if running is None:
+            if running is None or running.is_cancelled:
                 raise NotPossibleError("no try is under way")
-            running.is_cancelled = True
-            running.process.kill()
-            return replace(running.trial, state=State.CANCELLED)
+            if number not in (None, running.trial.number):
+                raise NotPossibleError(f"try {number} is not under way, but try {running.trial.number} is")
+            trial = running.call_off()
+        running.ended.wait(ENDS_WITHIN_S)
+        return trial
 
     def close(self) -> None:
         """End what is under way; nothing is waited for."""
         with self._lock:
             if self._running is not None:
-                self._running.is_cancelled = True
-                self._running.process.kill()
+                self._running.call_off()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
@@ -274,24 +294,23 @@ class Trials:
             self._finish(running, end, code)
 
     def _finish(self, running: _Running, end: Done | Failed | None, code: int) -> None:
-        took_s = time.monotonic() - running.begun
-        trial = replace(running.trial, took_s=took_s)
-        if running.is_cancelled:
-            trial = replace(trial, state=State.CANCELLED)
-        elif isinstance(end, Done):
-            trial = replace(trial, state=State.DONE, progress=1.0, comparison=end.comparison)
-        elif isinstance(end, Failed):
-            trial = replace(trial, state=State.FAILED, problem=end.problem)
-        elif running.is_late:
-            trial = replace(
-                trial, state=State.FAILED,
-                problem=f"not done after {running.limit_s:g} s (what_if.time_limit_s): try fewer hours",
-            )  # fmt: skip
-        else:
-            trial = replace(
-                trial, state=State.FAILED,
-                problem=f"its process ended with {code} and said nothing: out of memory, or see the log",
-            )  # fmt: skip
-        log.info("what_if ended=%d state=%s seconds=%.1f", trial.number, trial.state.value, took_s)
-        with self._lock:
-            self._newest, self._running = trial, None
+        with self._lock:  # who calls it off comes before or after this, never in between
+            trial = self._newest = _ended(running, end, code)
+            self._running = None
+        running.ended.set()
+        log.info("what_if ended=%d state=%s seconds=%.1f", trial.number, trial.state.value, trial.took_s)
+
+
+def _ended(running: _Running, end: Done | Failed | None, code: int) -> Trial:
+    if running.is_cancelled:
+        return running.trial
+    trial = replace(running.trial, took_s=time.monotonic() - running.begun)
+    if isinstance(end, Done):
+        return replace(trial, state=State.DONE, progress=1.0, comparison=end.comparison)
+    if isinstance(end, Failed):
+        problem = end.problem
+    elif running.is_late:
+        problem = f"not done after {running.limit_s:g} s (what_if.time_limit_s): try fewer hours"
+    else:
+        problem = f"its process ended with {code} and said nothing: out of memory, or see the log"
+    return replace(trial, state=State.FAILED, problem=problem)
