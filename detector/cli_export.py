@@ -21,6 +21,10 @@ MAX_BYTES = 512 << 20
 """Of an archive, and of what is in it, whatever a service sends."""
 
 
+class BadRangeError(OddnodeError):
+    """A margin that a service does not take."""
+
+
 def export(
     incident: Annotated[str, typer.Argument(help="Incident, such as gpu068@1767225240.")],
     to: Annotated[Path | None, typer.Option(help="Folder to make; else one named like the incident.")] = None,
@@ -55,8 +59,10 @@ def fetch(
 
     Raises
     ------
+    BadRangeError
+        When the service does not take what is sent.
     OddnodeError
-        When the service refuses, sends something else, or the folder cannot be written.
+        When it refuses, sends something else, or the folder cannot be written.
     """
     if out.exists() and not overwrite:
         raise OddnodeError(f"{out} already exists; say --overwrite to replace it")
@@ -72,6 +78,8 @@ def fetch(
         with archive.open("wb") as file:
             status, body = download(address, sent, file, max_bytes=MAX_BYTES, token_file=token_file)
         if status != 200:
+            if status == 422:
+                raise BadRangeError(f"{address}: answered {status}: {message_of(body)}")
             parsed(address, status, body)
             raise OddnodeError(f"{address}: answered {status}: {message_of(body)}")
         unpack(archive, folder, MAX_BYTES)

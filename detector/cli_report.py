@@ -17,7 +17,7 @@ from detector.case_archive import case_name
 from detector.cli_ask import SERVICE, TokenFileOption, ask
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
 from detector.cli_control import ByOption, in_path, parsed, seconds_of, whoever
-from detector.cli_export import fetch
+from detector.cli_export import BadRangeError, fetch
 from detector.cli_feedback import pages
 from detector.cli_files import write_text
 from detector.errors import OddnodeError
@@ -137,8 +137,10 @@ def _of_service(
         folder = Path(place) / case_name(incident)
         try:
             fetch(incident, folder, sent, url=url, token_file=token_file)
+        except BadRangeError:
+            raise
         except OddnodeError as error:
-            return _without_samples(incident, url, str(error), token_file)
+            return _without_samples(incident, url, str(error).replace(str(folder), "the export"), token_file)
         return teller.tell(folder)
 
 
@@ -150,10 +152,9 @@ def _without_samples(incident: str, url: str, why: str, token_file: Path | None)
     trail = pages(f"{base}/v1/audit", "entries", {}, token_file)
     concerned = [line for line in reversed(trail) if line["subject"] == f"incident {incident}"]
     nodes = [one["node"] for one in pages(f"{base}/v1/nodes", "nodes", {}, token_file)]
-    # the address of the service is of no concern to a reader
-    return without_samples(
-        incident, told_by_service(answer, concerned, ""), nodes, why.replace(base, "the service")
-    )
+    # addresses are of no concern to a reader, and name the node in a form of their own
+    why = why.replace(f"{address}/export", "the service").replace(base, "the service")
+    return without_samples(incident, told_by_service(answer, concerned, ""), nodes, why)
 
 
 def _write(story: Story, to: Path | None, *, is_pdf: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detector.cli_ask import SERVICE, TokenFileOption, UrlOption, ask, message_of
+from detector.cli_files import write_text
 from detector.errors import OddnodeError
 from detector.plain_text import printable, utc_minute, utc_second
 
@@ -170,12 +173,15 @@ def _asked(
 
 def _printed(seen: Seen | None, limit: int) -> int:
     """Print one plain table; the exit code is that of `oddnode suspects`."""
-    console = Console(width=PLAIN_WIDTH, no_color=True, highlight=False)
+    text = io.StringIO()
+    console = Console(file=text, width=PLAIN_WIDTH, no_color=True, highlight=False)
     for line in heading(seen):
         console.print(line, markup=False)
+    if seen is not None:
+        console.print(table(seen, limit))
+    write_text(Path("-"), text.getvalue())
     if seen is None:
         return UNJUDGED
-    console.print(table(seen, limit))
     if any(one.muted is None for one in seen.named.suspects):
         return FOUND
     return UNJUDGED if sum(seen.named.undetermined.values()) >= seen.named.n_nodes else 0
@@ -285,7 +291,7 @@ def table(seen: Seen, rows: int, *, width: int | None = None) -> Table | Text:
     for cells in found[:rows]:
         shown = [Text(_cell(cell)) for cell in cells[: len(made.columns)]]
         if not is_plain:
-            shown[3] = Text(cells[3][5:])  # without the year
+            shown[3] = Text(re.sub(r"^\d{4}-", "", cells[3]))  # without the year
         made.add_row(*shown, style=None if is_plain else STYLES[cells[1]])
     n_all = len(seen.named.suspects) + seen.pending.total
     if n_all > rows:

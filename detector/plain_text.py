@@ -93,13 +93,20 @@ def in_calendar(found: float, text: str, option: str) -> float:
 
 
 def utc_second(at: float) -> str:
-    """Return a time as text."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """Return a time as text, or the number when it is in no calendar."""
+    return _in_utc(at, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def utc_minute(at: float) -> str:
-    """Return a time as text where seconds do not matter."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    """Return a time as text where seconds do not matter, or the number when it is in no calendar."""
+    return _in_utc(at, "%Y-%m-%d %H:%M UTC")
+
+
+def _in_utc(at: float, form: str) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g}"
 
 
 def printable(text: str) -> str:

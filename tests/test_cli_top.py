@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 from api.app import create_app
 from detector import cli_top
 from detector.cli import app
+from detector.control.desk import Desk
 from detector.errors import OddnodeError
 from detector.outcome import Status, Verdict
 from tests.test_api import FakeView, view
@@ -39,8 +40,9 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\].*?\x07|[=>])")
 
 
 @contextmanager
-def served(view: FakeView) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create_app(view), port=0, log_config=None, lifespan="off"))
+def served(view: FakeView, desk: Desk | None = None) -> Iterator[str]:
+    made = create_app(view, desk=desk)
+    server = uvicorn.Server(uvicorn.Config(made, port=0, log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -89,6 +91,42 @@ def test_what_nobody_is_suspect_of(view: FakeView) -> None:
         assert printed("--url", url, code=0)[-1] == "no suspect"
         view.now_latest = None
         assert printed("--url", url, code=3) == ["nothing has been evaluated yet"]
+
+
+def written_to(out: int, url: str) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from detector.cli import main; main()", "top", "--url", url],
+            stdout=out, stderr=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            text=True, check=False, timeout=120,
+        )  # fmt: skip
+    finally:
+        os.close(out)
+    return done.returncode, done.stderr
+
+
+def test_an_output_that_is_full_or_that_nobody_reads(view: FakeView) -> None:
+    assert view.now_latest is not None
+    view.now_latest = replace(view.now_latest, suspects=())
+    with served(view) as url:
+        reader, writer = os.pipe()
+        os.close(reader)
+        assert written_to(writer, url) == (0, "")
+        code, told = written_to(os.open("/dev/full", os.O_WRONLY), url)
+    assert (code, told) == (2, "oddnode: standard output: cannot be written: No space left on device\n")
+
+
+def test_times_that_are_in_no_calendar_are_numbers(view: FakeView) -> None:
+    assert view.now_latest is not None
+    item = incident("gpu068", active_at=1e17)
+    view.now_latest = replace(view.now_latest, suspects=(item,))
+    with served(view) as url:
+        seen = cli_top.look(url, None)
+        assert seen is not None
+        assert re.search(r"gpu068 +suspect +gpu 3 +1e\+17 ", printed("--url", url, code=1)[4])
+    console = Console(width=120, height=24, force_terminal=True, record=True, file=io.StringIO())
+    console.print(cli_top.page("http://u", seen, "", 100, console.size))
+    assert re.search(r"suspect +gpu 3 +1e\+17 ", console.export_text(styles=False))
 
 
 def test_names_cannot_steer_the_terminal_nor_fill_it(view: FakeView) -> None:

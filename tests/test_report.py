@@ -14,18 +14,23 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 from typer.testing import CliRunner
 
+from detector.case_archive import case_name
 from detector.cli import app
+from detector.control.desk import Desk
 from detector.control.model import Action, AuditEntry
 from detector.errors import OddnodeError
 from detector.evaluation.model import Moment, Trace
-from detector.outcome import GroupEvent
+from detector.outcome import GroupEvent, Outcome
 from detector.replay import pipeline_for
+from detector.store import Store
+from detector.store_control import ControlStore
 from detector.story.anonymous import anonymised
 from detector.story.model import Compared, Piece, Story, StoryError
 from detector.story.page import story_page
@@ -35,6 +40,8 @@ from detector.story.told import told_beside, told_by_service
 from detector.tokens import entry_line, make_token
 from grouping.catalog import load_catalog
 from tests import test_console_browser as hostile
+from tests.test_api import FakeView, latest
+from tests.test_cli_top import served
 from tests.test_service_serve import (
     FAULTY,
     N_STEPS,
@@ -210,7 +217,7 @@ def test_an_incident_of_a_service_with_what_operators_did(
     monkeypatch.setenv("ODDNODE_API_TOKEN", reader)
     reported(identifier, "--url", url, "--to", out)
     text = Markup(out.read_text()).text
-    assert "There are no charts: the service/v1/incidents/" in text
+    assert "There are no charts: the service: answered 403: " in text
     assert "the token may only read" in text
     assert "pending to suspect" in text
     assert url not in text
@@ -265,6 +272,59 @@ def test_other_names_are_the_same_everywhere_and_complete() -> None:
     assert not re.search(r"gpu\d|kim", story_page(found))
     clustered = anonymised(story(notes=("a/gpu99 and gpu99",)))
     assert clustered.notes == ("node-3 and node-3",)
+
+
+def test_other_names_in_addresses_and_in_names_of_cases() -> None:
+    long = "train/" + "gpu" * 40 + "068"
+    for node in ("train/gpu068", "rack 1/gpu068", long):
+        named = replace(incident(node), id=f"{node}@{int(T0)}")
+        notes = (f"the service/v1/incidents/{quote(node, safe='')}@1/export", quote(node), case_name(node))
+        found = anonymised(story(incident=named, case=case_name(named.id), notes=notes, nodes=(node,)))
+        assert found.case == f"node-1-{int(T0)}"
+        assert found.notes == ("the service/v1/incidents/node-1@1/export", "node-1", "node-1")
+
+
+@pytest.fixture
+def clustered(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the address of a service that exports nothing, and an incident of it."""
+    store = Store(tmp_path / "oddnode.db")
+    named = incident("train/gpu068")
+    store.save(Outcome(T0 + 240, incidents=(named,), transitions=(moved(named, T0 + 240),)))
+    with served(FakeView(store, latest()), Desk(ControlStore(store), lambda: T0 + 300)) as url:
+        yield url, named.id
+    store.close()
+
+
+def test_no_address_in_a_report_names_the_node(clustered: tuple[str, str], tmp_path: Path) -> None:
+    url, identifier = clustered
+    out = tmp_path / "report.html"
+    reported(identifier, "--url", url, "--to", out, "--anonymise")
+    text = out.read_text()
+    assert "There are no charts: the service: answered 503: exports are not made here" in text
+    assert "gpu068" not in text
+    assert "train" not in text
+
+
+def test_a_margin_that_a_service_does_not_take_is_an_error(
+    clustered: tuple[str, str], tmp_path: Path
+) -> None:
+    url, identifier = clustered
+    out = tmp_path / "report.html"
+    told = refused(identifier, "--url", url, "--to", out, "--before", "99h")
+    assert re.search(r"answered 422: before_s: .*less than or equal to 14400", told)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("at", [1e300, -1e15, 1e18])
+def test_times_that_are_in_no_calendar_are_numbers(at: float) -> None:
+    item = replace(evidence(), since=at)
+    named = incident(active_at=T0, evidence=(item,))
+    wild = story(
+        incident=replace(named, active_at=at, suspect_at=at, cleared_at=at),
+        pieces=(Piece(item, story().pieces[0].trace),),
+        transitions=(moved(named, at),),
+    )
+    assert f"first sign{at:g}" in Markup(story_page(wild)).text
 
 
 def test_the_page_allows_its_own_style_and_nothing_else() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TypeVar, cast
+from urllib.parse import quote
 
 import msgspec
 
+from detector.case_archive import case_name
 from detector.control.desk import SERVICE
 from detector.control.model import AuditEntry
 from detector.story.model import Story
@@ -31,7 +33,10 @@ def anonymised(story: Story) -> Story:
             people.setdefault(action.by, f"operator-{len(people) + 1}")
     actions = tuple(_of_nobody(action, people) for action in story.actions)
     transitions = tuple(replace(step, reason=_without(step.reason, people)) for step in story.transitions)
-    return names.everywhere(replace(story, actions=actions, transitions=transitions))
+    found = names.everywhere(replace(story, actions=actions, transitions=transitions))
+    # cut to its length, the name of a case may end within that of a node
+    is_own = story.case == case_name(story.incident.id)
+    return replace(found, case=case_name(found.incident.id)) if is_own else found
 
 
 def _of_nobody(action: AuditEntry, people: dict[str, str]) -> AuditEntry:
@@ -57,6 +62,11 @@ class _Names:
         for name in ordered:
             # a name with its cluster is told without it as well
             words.setdefault(name.rpartition("/")[2], name)
+            # as it stands in an address, and in the name of a case or a file
+            words.setdefault(quote(name), name)
+            words.setdefault(quote(name, safe=""), name)
+            if any(c.isalnum() and c.isascii() for c in name):
+                words.setdefault(case_name(name), name)
         self._words = {word.casefold(): self._other[name] for word, name in words.items()}
         longest = sorted((word for word in words if word and not word.isdecimal()), key=len, reverse=True)
         either = "|".join(_pattern(word) for word in longest)
