@@ -26,7 +26,7 @@ BoolArray = NDArray[np.bool_]
 WARM_UP_SAMPLES = 20
 """Samples of which the median is a member's first habitual difference."""
 
-FLOOR_SHARE = 0.15
+FLOOR_SHARE = 0.3
 """Share of the catalog's floors that holds for windows: what lasts matters from a smaller size on."""
 
 YOUNG_SAMPLES = 10
