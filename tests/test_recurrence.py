@@ -56,6 +56,12 @@ def test_a_node_that_joins_a_pool_is_watched_anew() -> None:
     assert steps(recurrence, {20: 2.0, 21: 2.0, 30: 2.0, 31: 2.0}, 40, first=12) == []
 
 
+def test_nodes_of_an_earlier_life_take_no_place() -> None:
+    recurrence = Recurrence()
+    recurrence.load({name: [[0.0, 0.0, 0.0]] for name in ("gone1", "gone2", "gone3")})
+    assert steps(recurrence, {5: 2.0, 6: 2.0, 20: 2.0, 21: 2.0}, 30) == [20, 21]
+
+
 def test_what_is_remembered_ends_and_survives() -> None:
     recurrence = Recurrence()
     steps(recurrence, {5: 2.0, 6: 2.0}, 10)

@@ -60,6 +60,7 @@ class Recurrence:
 
     _episodes: dict[str, list[Episode]] = field(default_factory=dict)
     _watched: dict[str, float] = field(default_factory=dict)
+    _n_nodes: int = 0
     returned: frozenset[str] = frozenset()
     """Nodes to which strong evidence has come back as of the newest evaluation."""
 
@@ -77,7 +78,7 @@ class Recurrence:
         peers : ndarray of shape (n_nodes,)
             Peer evidence of this evaluation, 1 is the node threshold; NaN where it is unknown.
         nodes
-            Names.
+            Names; grows only.
         fresh_nodes : ndarray of shape (n_nodes,), bool
             Nodes that are new to their peers, and are watched anew.
         at, full_s
@@ -88,8 +89,9 @@ class Recurrence:
         ndarray of shape (n_nodes,), bool
             True while an episode lasts that decides.
         """
-        if len(self._watched) < len(nodes):
-            self._watched = dict.fromkeys(nodes, at) | self._watched
+        for node in nodes[self._n_nodes :]:
+            self._watched.setdefault(node, at)
+        self._n_nodes = len(nodes)
         for k in np.flatnonzero(fresh_nodes).tolist():
             self.forget(nodes[k])
             self._watched[nodes[k]] = at
@@ -100,7 +102,7 @@ class Recurrence:
                 mine[-1].last, mine[-1].n = at, mine[-1].n + 1
             else:
                 mine.append(Episode(at, at))
-                del mine[:-4]  # three that may decide, and the one before
+                del mine[: -WITHIN_FULL[-1][0] - 1]  # those that may decide, and the one before
             returned[k] = any(self._decides(nodes[k], n, within * full_s) for n, within in WITHIN_FULL)
         oldest = at - (1.0 + QUIET_BEFORE) * THRICE_WITHIN * full_s
         for node in [node for node, mine in self._episodes.items() if mine[-1].last < oldest]:
