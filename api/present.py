@@ -116,13 +116,7 @@ def plain(item: Transition | GroupEvent | DataQuality) -> Plain:
 
 def series(item: SeriesView) -> Plain:
     """Return a signal for a plot; where there is no sample the value is None."""
-    return {
-        "metric": item.metric,
-        "node": item.node,
-        "part": item.part,
-        "labels": dict(item.labels),
-        "times": item.times.tolist(),
-        "value": _numbers(item.value),
+    return _line(item) | {
         "median": _numbers(item.median),
         "low": _numbers(item.low),
         "high": _numbers(item.high),
@@ -143,6 +137,11 @@ def series(item: SeriesView) -> Plain:
 
 def earlier(item: EarlierSeries) -> Plain:
     """Return a signal of some time ago for a plot."""
+    return _line(item)
+
+
+def _line(item: SeriesView | EarlierSeries) -> Plain:
+    """Return what a signal is, and its own line."""
     return {
         "metric": item.metric,
         "node": item.node,

@@ -29,6 +29,18 @@ TokenFileOption = Annotated[
 ]
 
 
+def not_both(case: Path | None, url: str | None) -> None:
+    """Refuse a recording and the address of a service together.
+
+    Raises
+    ------
+    OddnodeError
+        When both are given.
+    """
+    if case is not None and url is not None:
+        raise OddnodeError("a recording and --url exclude each other: give one of them")
+
+
 def ask(
     url: str, parameters: dict[str, str] | None = None, *, token_file: Path | None = None
 ) -> tuple[int, bytes]:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from detector.calibration.chosen import choose
-from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of
+from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of, not_both
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
 from detector.cli_files import write_text
 from detector.errors import OddnodeError
@@ -63,8 +63,7 @@ def explain(
 
     Exit code 1 when the node was suspect, 0 when it was not, 3 when it was not or could not be judged.
     """
-    if case is not None and url is not None:
-        raise OddnodeError("a recording and --url exclude each other: give one of them")
+    not_both(case, url)
     if case is not None:
         settings = load_settings(config)
         chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)

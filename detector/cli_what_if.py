@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of, send
+from detector.cli_ask import SERVICE, TokenFileOption, ask, message_of, not_both, send
 from detector.cli_catalog import CatalogOption, ConfigOption, OverlayOption
 from detector.cli_files import write_text
 from detector.errors import OddnodeError
@@ -80,8 +80,7 @@ def what_if(
     Exit code 0 when no alarm differs, 1 when one does, 3 when no node could be judged.
     """
     wanted = parsed(changes or [])
-    if case is not None and url is not None:
-        raise OddnodeError("a recording and --url exclude each other: give one of them")
+    not_both(case, url)
     if case is None:
         found, keep = of_service(url or SERVICE, wanted, hours, token_file)
     else:

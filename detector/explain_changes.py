@@ -77,7 +77,7 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
     shift, least = float(found.shift[cell]), float(found.threshold[cell])
     n_shared = found.rows.shared_by(cell)
     lasted_s = told.evaluation.at - since if np.isfinite(since) else 0.0
-    longer = float(longer_weight(np.asarray(lasted_s), pipeline.full_s))
+    longer = float(longer_weight(np.asarray(since), at=told.evaluation.at, full_s=pipeline.full_s))
     match fate:
         case Fate.COUNTS:
             side = "above" if shift > 0 else "below"

@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import parse_qs
 
 import psycopg
 import pytest
 import uvicorn
-from fastapi import FastAPI
 
 START_TIMEOUT_S = 30.0
 FOREVER = "100y"
@@ -472,7 +471,7 @@ class ScriptedServer:
 
 
 @contextlib.contextmanager
-def listening(application: FastAPI) -> Iterator[str]:
+def listening(application: Callable[..., Any]) -> Iterator[str]:
     """Serve an application on a free port of its own; yield its address."""
     server = uvicorn.Server(uvicorn.Config(application, port=0, log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)

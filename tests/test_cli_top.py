@@ -13,14 +13,12 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import uvicorn
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -30,6 +28,7 @@ from detector.cli import app
 from detector.control.desk import Desk
 from detector.errors import OddnodeError
 from detector.outcome import Status, Verdict
+from tests import servers
 from tests.test_api import FakeView, view
 from tests.test_service_serve import FAULTY, ROOT, Start, start, wait_for, write_recording
 from tests.test_store import T0, incident
@@ -41,18 +40,8 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\].*?\x07|[=>])")
 
 @contextmanager
 def served(view: FakeView, desk: Desk | None = None) -> Iterator[str]:
-    made = create_app(view, desk=desk)
-    server = uvicorn.Server(uvicorn.Config(made, port=0, log_config=None, lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-        assert thread.is_alive()
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
+    with servers.listening(create_app(view, desk=desk)) as url:
+        yield url
 
 
 def printed(*words: str, code: int) -> list[str]:
@@ -176,18 +165,8 @@ def test_what_is_no_service(body: bytes) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})  # type: ignore[operator]
         await send({"type": "http.response.body", "body": body})  # type: ignore[operator]
 
-    server = uvicorn.Server(uvicorn.Config(other, port=0, log_config=None, lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        with pytest.raises(OddnodeError, match="not that of an Oddnode service"):
-            cli_top.look(f"http://127.0.0.1:{port}", None)
-    finally:
-        server.should_exit = True
-        thread.join(10)
+    with servers.listening(other) as url, pytest.raises(OddnodeError, match="not that of an Oddnode service"):
+        cli_top.look(url, None)
 
 
 class Terminal:

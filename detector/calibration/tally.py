@@ -272,8 +272,8 @@ class Tally:
             counted[active.cell[counts]] = True
             with np.errstate(invalid="ignore"):
                 score[(np.abs(score) >= least) & ~counted] = 0.0
-            lasted = ev.at - np.nan_to_num(since, nan=ev.at)
-            found.append(np.where(counted, score * longer_weight(lasted, pipeline.full_s), score))
+            longer = longer_weight(since, at=ev.at, full_s=pipeline.full_s)
+            found.append(np.where(counted, score * longer, score))
         return found[0], found[1]
 
     def _grow(self) -> None:

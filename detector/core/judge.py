@@ -139,7 +139,7 @@ def active_cells(
     cell = np.flatnonzero((clock.dwell_s > 0) & (weights.weight > 0))
     cell, common = _not_common(cell, deviating, index, layout, parameters)
     full_s = parameters.full_s
-    longer = longer_weight(at - np.nan_to_num(clock.since[cell], nan=at), full_s)
+    longer = longer_weight(clock.since[cell], at=at, full_s=full_s)
     found = ActiveCells(
         cell=cell,
         node=index.cell_node[cell].astype(np.int64),
@@ -156,8 +156,17 @@ def active_cells(
     return found, common
 
 
-def longer_weight(lasted_s: FloatArray, full_s: float) -> FloatArray:
-    """Return what a deviation weighs more for having lasted, from 1 to `LONGER_LIMIT`."""
+def longer_weight(since: FloatArray, *, at: float, full_s: float) -> FloatArray:
+    """Return what deviations weigh more for having lasted, from 1 to `LONGER_LIMIT`.
+
+    Parameters
+    ----------
+    since : ndarray
+        Epoch seconds at which they began, NaN where they have not.
+    at, full_s
+        Evaluation time, and the full continuity in seconds.
+    """
+    lasted_s = at - np.nan_to_num(since, nan=at)
     doublings = np.log2(np.maximum(lasted_s, full_s) / full_s)
     return np.asarray(np.minimum(1.0 + PER_DOUBLING * doublings, LONGER_LIMIT))
 
@@ -193,7 +202,7 @@ def shifted_cells(
     """
     cell, common = _not_common(np.flatnonzero(over & (weights.weight > 0)), over, index, layout, parameters)
     every = np.ones(len(cell), dtype=bool)
-    longer = longer_weight(at - np.nan_to_num(since[cell], nan=at), full_s)
+    longer = longer_weight(since[cell], at=at, full_s=full_s)
     found = ActiveCells(
         cell=cell,
         node=index.cell_node[cell].astype(np.int64),
