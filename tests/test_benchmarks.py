@@ -1,8 +1,10 @@
 """Every benchmark runs on a tiny shape and says what it should; nothing here is timed."""
 
+import contextlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,14 +12,26 @@ import pytest
 from benchmarks import report
 from benchmarks.bench_console import CHROMIUM, MOST_KB, console_rows
 from benchmarks.bench_core import core_rows
-from benchmarks.bench_day import CLEARED_WITHIN_S, _why_not_once, day_rows, planted
+from benchmarks.bench_day import (
+    CLEARED_WITHIN_S,
+    _incident_rows,
+    _Seen,
+    _store_rows,
+    _why_not_once,
+    day_rows,
+    planted,
+)
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
 from benchmarks.bench_what_if import what_if_rows
 from benchmarks.child import Child, peak_rss_mib
 from benchmarks.report import Row
 from benchmarks.run import NAMES, TEXTS, main
+from detector.core.incidents import CLEARED, PENDING, SUSPECT
+from detector.outcome import Incident, Outcome, Transition
+from detector.store import Store
 from simulator.config import ClusterConfig
+from simulator.faults import Fault
 from simulator.metric_sets import select
 
 TINY = ClusterConfig(
@@ -28,6 +42,13 @@ TINY = ClusterConfig(
     metrics=select("DCGM_", "node_load1", "up", "backendai_cpu"),
 )
 FEW = Rounds(history=3, warm=1, steady=2, pandas=2)
+
+
+def life(fault: Fault, named_s: float, cleared_s: float | None, number: str = "") -> list[Transition]:
+    """The steps of a fault's incident: named so long after its onset, cleared so long after its end."""
+    times = [(PENDING, fault.onset + 60), (SUSPECT, fault.onset + named_s)]
+    times += [] if cleared_s is None else [(CLEARED, fault.end + cleared_s)]
+    return [Transition(f"{fault.node}{number}", fault.node, at, "clear", state, "why") for state, at in times]
 
 
 def figures(rows: list[Row]) -> dict[str, str]:
@@ -89,10 +110,51 @@ def test_a_day_tells_memory_and_whether_each_fault_was_named_and_cleared_once() 
     assert len({fault.onset for fault in day}) == len(day) == 11
     assert day[-1].end + CLEARED_WITHIN_S <= TINY.start + 86_400
     fault = day[0]
-    assert _why_not_once(fault, fault.onset + 240, fault.end + 600) == ""
-    assert _why_not_once(fault, fault.onset + 901, fault.end + 600) == "named late"
-    assert _why_not_once(fault, fault.onset + 240, None) == "not cleared in time"
-    assert _why_not_once(fault, fault.onset + 240, fault.end - 30) == "cleared while it lasted"
+    assert len({(fault.node, fault.kind) for fault in planted(replace(TINY, train_nodes=60), 720.0)}) == 180
+
+    assert _why_not_once(fault, life(fault, 240, 600)) == ""
+    assert _why_not_once(fault, life(fault, 901, 600)) == "named late"
+    assert _why_not_once(fault, life(fault, 240, None)) == "not cleared in time"
+    assert _why_not_once(fault, life(fault, 240, -30)) == "cleared while it lasted"
+    twice = [*life(fault, 240, 600), *life(fault, 240, 600)]
+    assert "suspect, cleared, pending, suspect" in _why_not_once(fault, twice)
+
+
+def test_faults_named_late_or_twice_and_other_nodes_are_told() -> None:
+    first, second, third = planted(TINY, 10.0)[:3]
+    steps = [*life(first, 240, 600), *life(second, 240, 600, "a"), *life(second, 400, 700, "b")]
+    steps += life(replace(third, node="gpu005"), 240, 600)
+    told = figures(list(_incident_rows(steps, [first, second, third], "tiny")))
+    said = told["planted faults named once and cleared once"]
+    assert said.startswith("1 of 3; ")
+    assert f"{second.node}: named 2 times" in said
+    assert f"{third.node}: named 0 times" in said
+    assert told["other nodes named"] == "1: gpu005 after 6.1 h"
+    steps = [step for step in steps if step.after != SUSPECT]
+    assert figures(list(_incident_rows(steps, [], "tiny")))["incidents that began and made no suspect"] == "4"
+
+
+def test_a_month_finds_a_store_that_loses_steps_or_keeps_them_too_long(tmp_path: Path) -> None:
+    first, second = planted(TINY, 10.0)[:2]
+    with contextlib.closing(Store(tmp_path / "oddnode.db")) as store:
+        seen, end = _Seen(4), second.end + 86_400
+        for name in seen.figures:
+            seen.figures[name][:] = 1.0
+        for k, fault in enumerate((first, second)):
+            steps = life(fault, 240, 600)
+            seen.steps += steps
+            cleared = Incident(
+                steps[0].incident_id, fault.node, CLEARED, steps[0].at, cleared_at=steps[-1].at
+            )
+            store.save(Outcome(at=first.onset + k, transitions=tuple(steps[k:]), incidents=(cleared,)))
+
+        def told(kept_from: float) -> str:
+            return figures(list(_store_rows(store, seen, kept_from, "tiny")))[
+                "published steps that the store lacks / incidents kept too long"
+            ]
+
+        assert told(first.onset) == "1 / 0, 2 incidents kept at the end"
+        assert told(end) == "0 / 2, 2 incidents kept at the end"
 
 
 @pytest.mark.server
