@@ -16,8 +16,8 @@ from api.errors import INTERNAL
 from api.parameters import answer, ok
 from api.routes import create_router
 from detector.control.desk import Desk
-from detector.earlier import Earlier
 from detector.export import Exporter
+from detector.past import Past
 from detector.service_view import ServiceView
 from detector.what_if.trials import Trials
 
@@ -49,7 +49,7 @@ def create_app(
     entrance: Entrance | None = None,
     trials: Trials | None = None,
     exporter: Exporter | None = None,
-    earlier: Earlier | None = None,
+    past: Past | None = None,
 ) -> FastAPI:
     """Return the REST interface of a running service.
 
@@ -67,8 +67,8 @@ def create_app(
         Tries other settings; None where that is not done.
     exporter
         Makes recorded cases of incidents; None for an interface that does not.
-    earlier
-        Reads a node's own past; None for an interface that does not.
+    past
+        Reads what charts show beyond the window that is kept; None for an interface that does not.
     """
     app = FastAPI(
         title="Oddnode",
@@ -78,7 +78,7 @@ def create_app(
         redoc_url=None,
     )
     errors.install(app)
-    app.include_router(create_router(view, desk, trials, exporter, earlier))
+    app.include_router(create_router(view, desk, trials, exporter, past))
     pages = Pages(version)
     _add_root(app, pages)
     _add_probes(app, view)

@@ -157,6 +157,8 @@ GROUPS: Example = {
 }
 SERIES: Example = {
     **_TIMED,
+    "every_s": 30.0,
+    "note": "",
     "series": [
         {
             "metric": "DCGM_FI_DEV_GPU_TEMP",

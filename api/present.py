@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.series_view import SeriesView
-from detector.earlier import EarlierSeries
 from detector.outcome import DataQuality, Diagnosis, Evidence, GroupEvent, Incident, Transition, Verdict
 from detector.service_view import Latest, ServiceView
 
@@ -116,7 +115,13 @@ def plain(item: Transition | GroupEvent | DataQuality) -> Plain:
 
 def series(item: SeriesView) -> Plain:
     """Return a signal for a plot; where there is no sample the value is None."""
-    return _line(item) | {
+    return {
+        "metric": item.metric,
+        "node": item.node,
+        "part": item.part,
+        "labels": dict(item.labels),
+        "times": item.times.tolist(),
+        "value": _numbers(item.value),
         "median": _numbers(item.median),
         "low": _numbers(item.low),
         "high": _numbers(item.high),
@@ -132,23 +137,6 @@ def series(item: SeriesView) -> Plain:
         "peers": [
             {"node": line.node, "part": line.part, "value": _numbers(line.value)} for line in item.lines
         ],
-    }
-
-
-def earlier(item: EarlierSeries) -> Plain:
-    """Return a signal of some time ago for a plot."""
-    return _line(item)
-
-
-def _line(item: SeriesView | EarlierSeries) -> Plain:
-    """Return what a signal is, and its own line."""
-    return {
-        "metric": item.metric,
-        "node": item.node,
-        "part": item.part,
-        "labels": dict(item.labels),
-        "times": item.times.tolist(),
-        "value": _numbers(item.value),
     }
 
 

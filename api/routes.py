@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 
 from api import examples, present, schemas
 from api.control import add_control
-from api.earlier import add_earlier
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
 from api.events import add_events
 from api.explain import add_explain
@@ -22,8 +21,8 @@ from api.recording import add_recording
 from api.series import add_series
 from api.what_if import add_what_if
 from detector.control.desk import Desk
-from detector.earlier import Earlier
 from detector.export import Exporter
+from detector.past import Past
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 from detector.what_if.trials import Trials
@@ -38,7 +37,7 @@ def create_router(
     desk: Desk | None = None,
     trials: Trials | None = None,
     exporter: Exporter | None = None,
-    earlier: Earlier | None = None,
+    past: Past | None = None,
 ) -> APIRouter:
     """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
@@ -47,8 +46,7 @@ def create_router(
     _add_incidents(router, view, marks)
     _add_nodes(router, view, marks)
     _add_groups(router, view)
-    add_series(router, view, _evaluated)
-    add_earlier(router, view, _evaluated, earlier)
+    add_series(router, view, _evaluated, past)
     add_fleet(router, view, _evaluated, marks.is_muted)
     add_events(router, view, lambda: None if desk is None else desk.holds())
     add_explain(router, view)

@@ -279,6 +279,10 @@ class SeriesViewOut(Answer):
 class SeriesOut(Timed):
     """Signals of one metric of one node."""
 
+    every_s: float | None = Field(
+        None, description="With `since`: seconds between times; of a long time not every evaluation is told."
+    )
+    note: str = Field("", description="With `since`: why what lies further back is not told.")
     series: list[SeriesViewOut]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -11,10 +13,11 @@ from starlette.exceptions import HTTPException
 
 from api import examples, present, schemas
 from api.errors import INTERNAL, INVALID, UNAVAILABLE, UNKNOWN
-from api.parameters import At, NodeName, ok, seen_at
+from api.parameters import At, NodeName, Time, ok, seen_at
 from detector.core.neighbours import Neighbours
 from detector.core.series_view import Scope, SeriesQuery
 from detector.outcome import Status
+from detector.past import Past, Told
 from detector.service_view import Latest, ServiceView
 
 MAX_SHOWN = 50
@@ -36,13 +39,17 @@ def pairs(labels: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, _, value in parted)
 
 
-def add_series(router: APIRouter, view: ServiceView, evaluated: Callable[[ServiceView], Latest]) -> None:
+def add_series(
+    router: APIRouter, view: ServiceView, evaluated: Callable[[ServiceView], Latest], past: Past | None = None
+) -> None:
     """Add ``GET /series`` and ``GET /neighbours`` to the routes of a running service.
 
     Parameters
     ----------
     evaluated
         Returns the newest evaluation or answers that there is none.
+    past
+        Reads what lies before the window that is kept; None where that is not done.
     """
     answers: dict[int | str, Any] = {**UNKNOWN, **INVALID, **UNAVAILABLE, **INTERNAL}
 
@@ -64,13 +71,28 @@ def add_series(router: APIRouter, view: ServiceView, evaluated: Callable[[Servic
         peers: Annotated[
             int, Query(ge=0, le=24, description="Lines of so many single peers with each signal.")
         ] = 0,
+        since: Annotated[Time, Query(description="Epoch seconds: from then on, not the kept window.")] = None,
+        until: Annotated[Time, Query(description="Epoch seconds: with `since`, up to then.")] = None,
         limit: MaxSignals = 20,
         at: At = None,
     ) -> dict[str, Any]:
-        """Return values over the kept window beside the peers' median, quartiles and ordinary band."""
+        """Return values over the kept window, or a longer time, beside the peers' median and their band."""
         seen = seen_at(view, at)
         latest = evaluated(seen)
-        found = seen.series(SeriesQuery(node, metric, part, pairs(label), Scope(scope), peers, limit))
+        query = SeriesQuery(node, metric, part, pairs(label), Scope(scope), peers, limit)
+        if since is not None:
+            query = replace(query, since=since, until=math.inf if until is None else max(since, until))
+            if past is None:
+                told = Told(list(seen.series(query)), 0.0, "no past is read here: ask the replica that leads")
+            else:
+                told = past.series(query, latest.outcome.at)
+            return {
+                **present.timed(seen, latest),
+                "every_s": told.every_s,
+                "note": told.note,
+                "series": [present.series(item) for item in told.series],
+            }
+        found = seen.series(query)
         if not found:
             where = f"node {node!r}" + (f", part {part!r}," if part else "")
             like = " with these labels" if label else ""

@@ -18,11 +18,11 @@ from detector.app_parts import Parts, parts_of
 from detector.app_running import Running
 from detector.app_signals import Signals
 from detector.control.desk import Desk
-from detector.earlier import Earlier
 from detector.errors import StoreError
 from detector.export import Exporter
 from detector.file_content import contents
 from detector.outcome import Outcome
+from detector.past import Past
 from detector.reload import Origin, Reloader
 from detector.service_clock import SystemClock
 from detector.service_log import configure_logging
@@ -174,11 +174,17 @@ def _server(
     answers: Callable[[], None],
     trials: Trials | None = None,
     exporter: Exporter | None = None,
-    earlier: Earlier | None = None,
+    past: Past | None = None,
 ) -> Server:
     config = uvicorn.Config(
         create_app(
-            view, version(), desk=desk, entrance=entrance, trials=trials, exporter=exporter, earlier=earlier
+            view,
+            version(),
+            desk=desk,
+            entrance=entrance,
+            trials=trials,
+            exporter=exporter,
+            past=past,
         ),
         log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
@@ -206,7 +212,7 @@ def _run(
         if hooks.started is not None:
             hooks.started(url)
 
-    parts = running.trials, running.exporter, running.earlier
+    parts = running.trials, running.exporter, running.past
     server = _server(running.service, desk, running.entrance, door, answers, *parts)
 
     def end() -> None:

@@ -16,12 +16,13 @@ from detector.calibration.model import MONTH_S
 from detector.control.desk import Desk
 from detector.coverage import coverage
 from detector.delivery.delivery import Delivery
-from detector.earlier import Earlier
 from detector.errors import StoreError
 from detector.explain import explain
 from detector.export import Exporter, Known
 from detector.outcome import Outcome, Status
+from detector.past import Past
 from detector.pipeline import Pipeline
+from detector.read_metric import MetricReader
 from detector.reload import Change
 from detector.service import Service
 from detector.service_contracts import ServiceHooks, Successor
@@ -130,13 +131,8 @@ class Running:
         desk.attach(Operated(self.service, judging.pipeline.catalog.by_name))
         self.entrance = Entrance(self._policy(settings))
         self.trials = Trials(lambda: self._settings, lambda: desk.ledger.mutes(parts.clock.now() - PAST_S))
-        self.earlier = Earlier(
-            parts.open_another,
-            lambda: self._pipeline,
-            lambda: self._settings,
-            self.service.series,
-            self.recorded,
-        )
+        reader = MetricReader(parts.open_another, lambda: self._pipeline, lambda: self._settings)
+        self.past = Past(reader, lambda: self._pipeline, self.service, self.recorded)
         self.exporter = Exporter(
             parts.open_another, partial(self._known, version), store, desk.ledger, parts.clock.now
         )
@@ -198,7 +194,7 @@ class Running:
         self.service.go_on_with(Successor(new, take_up, query, why, partial(coverage, new)))
         self._pipeline = new
         if self.recorded is not None:
-            self.recorded.forget_frames()
+            self.recorded.begin_era(old.interner, old.yardstick())
         self._desk.attach(Operated(self.service, new.catalog.by_name))
         self._show(judging)
 

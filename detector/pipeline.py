@@ -240,9 +240,12 @@ class Pipeline:
 
     def series_view(self, query: SeriesQuery, frames: Sequence[Frame] | None = None) -> list[SeriesView]:
         """Signals of a node against their peers, in the kept window or in frames that the caller has kept."""
+        return series_views(self.interner, frames or self.window.frames(), self.yardstick(), query)
+
+    def yardstick(self) -> Yardstick:
+        """Tell by what deviations are measured now."""
         threshold = self.cell_thresholds.of_cells(self.interner.signals, self.interner.cell_signal)
-        yardstick = Yardstick(self.memory.habit, self.memory.weights, threshold)
-        return series_views(self.interner, frames or self.window.frames(), yardstick, query)
+        return Yardstick(self.memory.habit, self.memory.weights, threshold)
 
     def neighbours(self, node: str) -> tuple[Neighbours, ...]:
         """Return what a node shares with others, as far as labels tell."""

@@ -157,7 +157,7 @@ class Service(Questions):
         if not self._moving.acquire(timeout=REPAIR_WAIT_S):
             raise BusyError("an evaluation is under way: ask again in a moment")
         try:
-            with self._between_evaluations():
+            with self.between_evaluations():
                 evaluated = max((k for k in (self._last, self._judge_after) if k is not None), default=0)
                 incident = self._pipeline.open.get(node)
                 done = repair(incident, node, at, reason, evaluated * self._schedule.step_s)

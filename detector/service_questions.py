@@ -25,26 +25,27 @@ class Questions:
 
     def series(self, query: SeriesQuery, frames: Sequence[Frame] | None = None) -> Sequence[SeriesView]:
         """Return signals of a node."""
-        with self._between_evaluations():
+        with self.between_evaluations():
             return self._pipeline.series_view(query, frames)
 
     def explain(self, node: str, n_signals: int) -> Explanation | None:
         """Tell why a node is or is not named now."""
-        with self._between_evaluations():
+        with self.between_evaluations():
             return self._hooks.explain(node, n_signals) if self._hooks.explain is not None else None
 
     def coverage(self) -> Coverage | None:
         """Tell what the newest evaluation had to judge by."""
-        with self._between_evaluations():
+        with self.between_evaluations():
             return self._hooks.coverage()
 
     def neighbours(self, node: str) -> Sequence[Neighbours]:
         """Return what a node shares with others."""
-        with self._between_evaluations():
+        with self.between_evaluations():
             return self._pipeline.neighbours(node)
 
     @contextmanager
-    def _between_evaluations(self) -> Iterator[None]:
+    def between_evaluations(self) -> Iterator[None]:
+        """Hold the next evaluation up for a moment; `BusyError` when one is under way for too long."""
         if not self._pipeline_lock.acquire(timeout=SERIES_WAIT_S):
             raise BusyError("an evaluation is under way: ask again in a moment")
         try:

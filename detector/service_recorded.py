@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import zlib
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from detector.core.eras import Era, with_era_before
 from detector.core.neighbours import Neighbours
-from detector.core.series_view import SeriesQuery, SeriesView
+from detector.core.series_view import SeriesQuery, SeriesView, Yardstick
 from detector.core.window import Frame
 from detector.explanation import Explanation
 from detector.outcome import GroupEvent, Incident, Transition
 from detector.service_view import Coverage, Extent, Latest, Mark, NotKeptError, Readiness, ServiceView
 from detector.store_contract import IncidentFilter, Reading
+from grouping.index import SeriesIndex
 
 MAX_FRAME_BYTES = 256 << 20
 """Samples beyond this are dropped, oldest first: charts of those times are empty."""
 
 MAX_VERDICT_BYTES = 128 << 20
 """Packed verdicts beyond this are dropped, oldest first: those times cannot be shown any more."""
+
+MAX_FORMER = 4
+"""Changes of settings after which samples of before are still shown: each has its own numbers of series."""
 
 MAX_MARKS = 500
 N_UNPACKED = 8
@@ -84,6 +90,7 @@ class Recorded:
         self._times: list[float] = []
         self._packed: list[bytes] = []
         self._frames: deque[Frame] = deque()
+        self._former: list[_Former] = []
         self._n_frame_bytes = self._n_packed_bytes = 0
         self._incidents: dict[str, _Versions[Incident]] = {}
         self._events: dict[str, _Versions[GroupEvent]] = {}
@@ -114,11 +121,14 @@ class Recorded:
             self._transitions.extend(outcome.transitions)
             self._drop()
 
-    def forget_frames(self) -> None:
-        """Drop all samples: another pipeline numbers the series now."""
+    def begin_era(self, index: SeriesIndex, yardstick: Yardstick) -> None:
+        """Go on with another pipeline, which numbers the series anew; `index` has numbered them so far."""
         with self._lock:
-            self._frames.clear()
-            self._n_frame_bytes = 0
+            if self._frames:
+                self._former.append(_Former(index, yardstick, self._frames))
+                self._frames = deque()
+            while len(self._former) > MAX_FORMER:
+                self._n_frame_bytes -= sum(map(_size, self._former.pop(0).frames))
 
     def extent(self) -> Extent:
         """Tell what can be shown."""
@@ -168,11 +178,33 @@ class Recorded:
                 self._unpacked.popitem(last=False)
         return _AsOf(service, self, moment, series)
 
-    def frames_until(self, at: float) -> list[Frame]:
-        """Return the frames that a chart shows as of `at`, oldest first."""
+    def series(self, query: SeriesQuery, at: float, by_frames: SeriesOf) -> list[SeriesView]:
+        """Return signals of a node as of `at`: a chart's window, or from `query.since` on.
+
+        Parameters
+        ----------
+        query
+            Which.
+        at
+            Epoch seconds.
+        by_frames
+            Answers a query by frames of the pipeline in effect.
+        """
         with self._lock:
-            known = [frame for frame in self._frames if frame.at <= at]
-        return known[-self._n_frames :]
+            frames = [frame for frame in self._frames if frame.at <= at]
+            former = [
+                Era(era.index, [frame for frame in era.frames if frame.at <= at], era.yardstick)
+                for era in self._former
+            ]
+        if math.isinf(query.since):
+            # the window of a chart
+            times = [frame.at for era in (*(era.frames for era in former), frames) for frame in era]
+            query = replace(query, since=min(times[-self._n_frames :], default=at))
+        query = replace(query, until=min(query.until, at))
+        views = list(by_frames(query, frames)) if frames else []
+        for era in reversed(former):
+            views = with_era_before(views, era, query)
+        return views
 
     def incidents_at(self, at: float) -> list[Incident]:
         """Return incidents as they were at `at`, newest first."""
@@ -192,13 +224,25 @@ class Recorded:
             return [step for step in self._transitions if step.at <= at]
 
     def _drop(self) -> None:
-        while self._n_frame_bytes > MAX_FRAME_BYTES and len(self._frames) > 1:
-            self._n_frame_bytes -= _size(self._frames.popleft())
+        while self._n_frame_bytes > MAX_FRAME_BYTES and (self._former or len(self._frames) > 1):
+            oldest = self._former[0].frames if self._former else self._frames
+            self._n_frame_bytes -= _size(oldest.popleft())
+            if not oldest:
+                self._former.pop(0)
         n = 0
         while self._n_packed_bytes > MAX_VERDICT_BYTES and n < len(self._packed) - 1:
             self._n_packed_bytes -= len(self._packed[n])
             n += 1
         del self._packed[:n], self._times[:n]
+
+
+@dataclass(frozen=True, slots=True)
+class _Former:
+    """Samples that a pipeline has judged which is not in effect any more."""
+
+    index: SeriesIndex
+    yardstick: Yardstick
+    frames: deque[Frame]
 
 
 def _size(frame: Frame) -> int:
@@ -223,8 +267,7 @@ class _AsOf:
         return self._service.readiness()
 
     def series(self, query: SeriesQuery) -> Sequence[SeriesView]:
-        frames = self._recorded.frames_until(self._at)
-        return self._series(query, frames) if frames else []
+        return self._recorded.series(query, self._at, self._series)
 
     def explain(self, node: str, n_signals: int) -> Explanation | None:
         return self._moment.explained.get(node)

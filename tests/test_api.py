@@ -13,8 +13,6 @@ from fastapi.testclient import TestClient
 
 from api import examples, schemas
 from api.app import create_app
-from api.earlier import EXAMPLE as EARLIER
-from api.earlier import EarlierOut
 from api.examples_explain import EXPLAIN
 from api.explain import ExplainOut
 from api.recording import EXAMPLE as RECORDING
@@ -362,7 +360,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
     assert {path for path, _ in operations} == {
         "/", "/healthz", "/readyz", "/metrics", "/v1/suspects", "/v1/incidents",
         "/v1/incidents/{incident_id}", "/v1/nodes", "/v1/nodes/{node}", "/v1/groups", "/v1/series",
-        "/v1/neighbours", "/v1/recording", "/v1/earlier",
+        "/v1/neighbours", "/v1/recording",
         "/v1/explain", "/v1/events", "/v1/fleet", "/v1/offenders", "/v1/incidents/{incident_id}/acknowledge",
         "/v1/incidents/{incident_id}/dismiss", "/v1/nodes/{node}/repaired", "/v1/mutes",
         "/v1/mutes/{mute_id}", "/v1/audit", "/v1/feedback", "/v1/what-if",
@@ -407,7 +405,6 @@ def test_openapi_is_complete(client: TestClient) -> None:
         (examples.SERIES, schemas.SeriesOut),
         (examples.NEIGHBOURS, schemas.NeighboursOut),
         (RECORDING, RecordingOut),
-        (EARLIER, EarlierOut),
         (EXPLAIN, ExplainOut),
         (examples.HEALTH, schemas.HealthOut),
         (examples.READY, schemas.ReadyOut),

@@ -196,8 +196,10 @@ def test_a_suspect_is_seen_opened_and_plotted(service: Service, tab: Open) -> No
     expect(page.locator("figure canvas")).to_have_count(min(n, 8))
     assert colours(page, "figure canvas") > 10
     expect(page.locator(".plot").first).to_have_attribute(
-        "aria-label", re.compile(r"Outside of the peers' band since 2026-01-0")
+        "aria-label", re.compile(rf"Outside of the peers' band since 2026-01-01 {clock(START + STEP * 40)}")
     )
+    # the onset is 25 minutes ago and the window that is kept is shorter: the chart begins before it
+    expect(page.locator("[data-chart]").first).not_to_contain_text("before this time")
     expect(page.locator("#order li").first).to_contain_text("GPU")
     near = page.locator("#near li")
     expect(near).to_have_count(1)

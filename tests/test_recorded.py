@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 
 from detector import service_recorded
+from detector.core.series_view import SeriesQuery
 from detector.replay import replay_case
 from detector.service_recorded import Recorded
 from detector.service_view import Latest, NotKeptError
@@ -117,18 +121,28 @@ def test_charts_end_at_that_time_and_show_what_was_then(service: Process) -> Non
     assert service.get(f"/v1/series?{urlencode(query)}&at={CASE_START}")[0] == 422
 
 
-def test_the_own_past_of_a_recording_is_what_is_kept_of_it(service: Process) -> None:
-    query = {"node": FAULTY, "metric": "DCGM_FI_DEV_GPU_TEMP", "part": "gpu 2"}
-    at = CASE_START + STEP * (ONSET + 10)
-    (now,) = get(service, "series", at=at, **query)["series"]
-    (past,) = get(service, "earlier", at=at, before_s=600, **query)["series"]
-    assert past["times"][-1] == at - 600
-    then = dict(zip(past["times"], past["value"], strict=True))
-    both = {time: value for time, value in zip(now["times"], now["value"], strict=True) if time in then}
-    assert len(both) > 10
-    assert both.items() <= then.items()
-    assert max(past["value"]) < 75 < now["value"][-1]
-    assert get(service, "earlier", before_s=86400, **query)["series"] == []
+def test_a_chart_begins_when_it_is_asked_to_and_has_not_too_many_points(service: Process) -> None:
+    query = {"node": FAULTY, "metric": "DCGM_FI_DEV_GPU_TEMP", "part": "gpu 2", "peers": 3}
+    onset = CASE_START + STEP * ONSET
+    for at in (END, END - STEP):
+        since = onset - 300
+        told = get(service, "series", at=at, since=since, **query)
+        (one,) = told["series"]
+        assert one["times"] == [since + STEP * k for k in range(round((at - since) / STEP) + 1)]
+        hot = [time for time, value in zip(one["times"], one["value"], strict=True) if value > 75]
+        assert hot == [time for time in one["times"] if time >= onset]
+        assert (told["every_s"], told["note"]) == (STEP, "")
+        assert all(len(peer["value"]) == len(one["times"]) for peer in one["peers"])
+    # not later than what is shown, and up to then
+    (one,) = get(service, "series", at=onset, since=0, until=END, **query)["series"]
+    assert one["times"][-1] == onset
+    (one,) = get(service, "series", since=onset, until=onset + 60, **query)["series"]
+    assert one["times"] == [onset, onset + STEP, onset + 2 * STEP]
+    assert get(service, "series", since=0, until=60, **query)["series"] == []
+    # of a long time every other evaluation, with the newest
+    (one,) = get(service, "series", since=END - 150 * STEP, **query)["series"]
+    assert one["times"][-1] == END
+    assert {time % (2 * STEP) for time in one["times"][:-1]} == {0}
 
 
 @pytest.mark.parametrize("path", ["suspects", "fleet", "groups", "incidents", f"explain?node={FAULTY}"])
@@ -196,6 +210,60 @@ def test_what_is_kept_is_bounded(told: Telemetry, monkeypatch: pytest.MonkeyPatc
     assert part.marks == whole.marks
     with pytest.raises(NotKeptError, match="no evaluation of"):
         found.as_of(_Service(0), lambda query, frames: [], told.at(1))
+
+
+def watched(metrics: Sequence[str]) -> Telemetry:
+    t = Telemetry(12, 1)
+    levels = {"node_load1": lambda k, n: k + 100 * float(n[3:]), "node_procs_running": lambda k, n: 3.0}
+    for name in metrics:
+        t.add(gauge(t, name, 0, 0, levels[name]))
+    return t
+
+
+def test_charts_go_on_over_a_change_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Recorded("x", START, START + STEP * 110, STEP)
+    old, new = watched(["node_load1"]), watched(["node_procs_running", "node_load1"])
+    new.nodes.reverse()  # numbered in another order
+
+    def play(t: Telemetry, first: int, last: int) -> None:
+        for k in range(1, last + 1):
+            t.run(1)
+            if k >= first:
+                found.keep(Latest(t.outcomes[-1]), None, {}, t.pipeline.window.frames()[-1])
+
+    play(old, 1, 60)
+    found.begin_era(old.pipeline.interner, old.pipeline.yardstick())
+    play(new, 61, 110)
+    query = SeriesQuery(BAD, "node_load1", since=new.at(41), n_lines=3)
+    (one,) = found.series(query, new.at(90), new.pipeline.series_view)
+    assert one.times.tolist() == [new.at(k) for k in range(41, 91)]
+    assert one.value.tolist() == [k + 400 for k in range(41, 91)]
+    assert one.median.tolist() == [k + 650 for k in range(41, 91)]
+    for line in one.lines:
+        assert line.value.tolist() == [k + 100 * float(line.node[3:]) for k in range(41, 91)]
+    # as of before the change, and the window of a chart without a beginning
+    (then,) = found.series(query, new.at(50), new.pipeline.series_view)
+    assert then.times[-1] == new.at(50)
+    assert np.array_equal(then.value, one.value[:10])
+    (window,) = found.series(replace(query, since=-math.inf), new.at(70), new.pipeline.series_view)
+    assert window.times.tolist() == [new.at(k) for k in range(31, 71)]
+    # what the settings of before did not compare begins where it is compared
+    (procs,) = found.series(replace(query, metric="node_procs_running"), new.at(90), new.pipeline.series_view)
+    assert procs.times[0] == new.at(61)
+
+    # bounded: the oldest are dropped first, whoever numbered them
+    monkeypatch.setattr(
+        service_recorded, "MAX_FRAME_BYTES", 40 * new.pipeline.window.frames()[-1].values.nbytes
+    )
+    new.run(1)
+    found.keep(Latest(new.outcomes[-1]), None, {}, new.pipeline.window.frames()[-1])
+    (part,) = found.series(replace(query, since=0.0), new.at(111), new.pipeline.series_view)
+    assert new.at(61) <= part.times[0] < part.times[-1] == new.at(111)
+    for _ in range(6):
+        found.begin_era(new.pipeline.interner, new.pipeline.yardstick())
+        new.run(1)
+        found.keep(Latest(new.outcomes[-1]), None, {}, new.pipeline.window.frames()[-1])
+    assert len(found._former) <= service_recorded.MAX_FORMER
 
 
 class _Service:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -18,18 +19,18 @@ STEP, N_STEPS, N_NODES, FAULTY = 30, 70, 12, "gpu007"
 FAULT_STEPS = 24
 
 
-def feed(server: Server) -> None:
+def feed(server: Server, n_steps: int = N_STEPS, fault_steps: int = FAULT_STEPS) -> None:
     """Import half an hour up to now; one GPU of one node got hot and idle twelve minutes ago."""
     rng = np.random.default_rng(11)
     now = time.time()  # noqa: TID251 - a live database holds live times
-    times = [int((now - STEP * k) * 1000) for k in range(N_STEPS, -2, -1)]
+    times = [int((now - STEP * k) * 1000) for k in range(n_steps, -2, -1)]
     n = len(times)
     lines = []
     for node in range(N_NODES):
         for gpu in range(4):
             is_bad = np.zeros(n)
             if f"gpu{node:03d}" == FAULTY and gpu == 2:
-                is_bad[-FAULT_STEPS:] = 1
+                is_bad[-fault_steps:] = 1
             noise = rng.normal(0, 1, (3, n))
             for name, values in {
                 "DCGM_FI_DEV_GPU_UTIL": 97 + noise[0] * 0.5 - 60 * is_bad,
@@ -111,22 +112,79 @@ def test_the_own_past_is_read_back_from_the_database(
     service = start({"source": {"url": fresh_vm.url}})
     wait_for(lambda: service.get("/v1/suspects")[0] == 200, what=service.text)
 
-    def past(query: str) -> dict[str, Any]:
-        status, body = service.get(f"/v1/earlier?{query}")
+    def series(node: str, metric: str, **more: Any) -> dict[str, Any]:
+        status, body = service.get(f"/v1/series?{urlencode({'node': node, 'metric': metric, **more})}")
         assert status == 200, body
         return dict(body)
 
-    query = f"node={FAULTY}&metric=DCGM_FI_DEV_GPU_TEMP&part=gpu%202&label=gpu%3D2"
-    body = past(f"{query}&before_s=86400")
-    (one,) = body["series"]
-    assert one["value"][-35:] == [50.0] * 35
-    assert one["times"][-1] == body["at"] - 86400
-    assert (one["part"], one["labels"], len(one["times"])) == ("gpu 2", {"gpu": "2"}, 40)
-    assert past(f"{query}&before_s=172800")["series"] == [], "nothing is kept of then"
-    assert past(f"{query}&before_s=60")["series"][0]["value"][-1] > 80
-    rate = f"node={FAULTY}&metric=node_infiniband_port_data_received_bytes_total"
-    assert past(f"{rate}&before_s=86400")["series"][0]["value"][-35:] == pytest.approx([2e8] * 35)
-    assert past("node=nobody&metric=DCGM_FI_DEV_GPU_TEMP")["series"] == []
-    assert past("node=gpu001&metric=nosuch")["series"] == []
-    assert service.get(f"/v1/earlier?{query}&before_s=5")[0] == 422
+    temp = {"metric": "DCGM_FI_DEV_GPU_TEMP", "part": "gpu 2", "label": "gpu=2"}
+    at = series(FAULTY, **temp)["at"]
+    day = at - 86400
+    told = series(FAULTY, since=day - 1200, until=day, **temp)
+    (one,) = told["series"]
+    assert one["value"] == [50.0] * 41
+    assert one["times"] == [day - 1200 + STEP * k for k in range(41)]
+    assert (one["part"], one["labels"], told["every_s"], told["note"]) == ("gpu 2", {"gpu": "2"}, STEP, "")
+    gone = series(FAULTY, since=day - 90_000, until=day - 86_400, **temp)
+    assert gone["series"] == [], "nothing is kept of then"
+    rate = series(FAULTY, "node_infiniband_port_data_received_bytes_total", since=day - 1200, until=day)
+    assert rate["series"][0]["value"][-35:] == pytest.approx([2e8] * 35)
+    assert series("nobody", "DCGM_FI_DEV_GPU_TEMP", since=day, until=at)["series"] == []
+    assert series("gpu001", "nosuch", since=day, until=at)["series"] == []
+
+    # a day and a half at once: few points, read back piece by piece where it would be too much
+    long = series(FAULTY, since=day - 43_200, **temp)
+    (one,) = long["series"]
+    assert long["every_s"] == 64 * STEP
+    assert one["times"][-1] == at
+    assert len(one["times"]) < 130
+    known = {time: value for time, value in zip(one["times"], one["value"], strict=True) if value is not None}
+    old = {time: value for time, value in known.items() if time < at - STEP * N_STEPS - 60}
+    assert set(old.values()) == {50.0}
+    assert all(day - 3000 < time < day + 400 for time in old)
+    assert known[at] > 80
+    assert service.end() == 0
+
+
+@pytest.mark.server
+def test_a_chart_shows_an_onset_that_has_left_the_window(
+    fresh_vm: Server, start: Callable[[dict[str, Any]], Process]
+) -> None:
+    feed(fresh_vm, n_steps=200, fault_steps=120)
+    service = start({"source": {"url": fresh_vm.url}})
+    query = {"node": FAULTY, "metric": "DCGM_FI_DEV_GPU_TEMP", "part": "gpu 2", "peers": 3}
+
+    def series(**more: Any) -> dict[str, Any]:
+        status, body = service.get(f"/v1/series?{urlencode(query | more)}")
+        return dict(body) if status == 200 else {}
+
+    window = wait_for(series, what=service.text)
+    (now,) = window["series"]
+    at = now["times"][-1]
+    assert min(now["value"]) > 80, "the window holds nothing of before"
+    onset = at - 120 * STEP
+    told = series(since=onset - 900)
+    (one,) = told["series"]
+    assert (told["every_s"], told["note"]) == (2 * STEP, "")
+    assert one["times"][0] - onset + 900 < 2 * STEP
+    assert len(one["times"]) < 122
+    values = dict(zip(one["times"], one["value"], strict=True))
+    assert max(value for time, value in values.items() if time < onset - 120) < 70
+    assert min(value for time, value in values.items() if time > onset + 120) > 80
+    assert all(50 < value < 70 for value in one["median"])
+    assert all(
+        low < middle < high for low, middle, high in zip(one["low"], one["median"], one["high"], strict=True)
+    )
+    assert all(None not in peer["value"] for peer in one["peers"])
+    # the newest part is the window itself
+    kept = dict(zip(now["times"], zip(now["value"], now["low"], now["above"], strict=True), strict=True))
+    shown = dict(zip(one["times"], zip(one["value"], one["low"], one["above"], strict=True), strict=True))
+    both = {time: shown[time] for time in kept if time in shown}
+    assert len(both) >= len(kept) // 2
+    assert both == {time: kept[time] for time in both}
+    # what is over is read back as well, and what was never there is empty
+    (then,) = series(since=onset - 1020, until=onset - 120)["series"]
+    assert max(then["value"]) < 70
+    assert len(then["times"]) == 31
+    assert series(since=onset - 90_000, until=onset - 80_000)["series"] == []
     assert service.end() == 0

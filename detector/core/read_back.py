@@ -23,7 +23,7 @@ def values_over(
     Parameters
     ----------
     index
-        Numbers all series of the pieces.
+        Numbers the series of the pieces, as they come.
     pieces
         Evaluation times in order, and the samples of each.
     parameters
@@ -37,12 +37,15 @@ def values_over(
         NaN where there is no sample.
     """
     p, state = parameters, SeriesState()
-    spec_arrays(state, index)
     times, values = [], []
     for at, batch in pieces:
+        spec_arrays(state, index)  # a piece may have come with series that those before it did not have
         first = take_in(state, batch.series, batch.ts_ms, batch.values, max_gap_ms=5000.0 * p.step_s)
         stale_s = p.stale_after_steps * p.step_s
         cells = cell_values(state, index, first, at=at, stale_after_s=stale_s)
         times.append(at)
         values.append(cells.value)
-    return np.array(times), np.array(values).reshape(len(times), index.n_cells)
+    filled = np.full((len(times), index.n_cells), np.nan)
+    for row, known in zip(filled, values, strict=True):
+        row[: len(known)] = known
+    return np.array(times), filled

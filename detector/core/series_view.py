@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -45,6 +46,12 @@ class SeriesQuery:
         Lines of so many single peers, spread over their range.
     limit
         At most this many signals.
+    since, until
+        Epoch seconds: only evaluations from then to then.
+    every_s
+        Only evaluations at multiples of this, and the newest; 0 for all.
+    lines
+        Which single peers, by node and part, instead of `n_lines`.
     """
 
     node: str
@@ -54,6 +61,22 @@ class SeriesQuery:
     scope: Scope = Scope.ALL
     n_lines: int = 0
     limit: int = 20
+    since: float = -math.inf
+    until: float = math.inf
+    every_s: float = 0.0
+    lines: tuple[tuple[str, str], ...] | None = None
+
+    def chosen(self, frames: Iterable[Frame]) -> list[Frame]:
+        """Return the frames that are shown, of some that are in order of time."""
+        found = [frame for frame in frames if self.since <= frame.at <= self.until]
+        if self.every_s <= 0:
+            return found
+        return [frame for frame in found if frame is found[-1] or is_multiple(frame.at, self.every_s)]
+
+
+def is_multiple(at: float, every_s: float) -> bool:
+    """Tell whether a time is a multiple of some seconds."""
+    return abs(at / every_s - round(at / every_s)) < 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +173,7 @@ def series_views(
     query
         What is asked for.
     """
+    frames = query.chosen(frames)
     if query.node not in index.nodes or not frames:
         return []
     number = index.nodes.index(query.node)
@@ -266,7 +290,7 @@ def _view(
         n_peers=max(0, len(crowd.cells) - 1),
         scope=scope,
         has_slots=has_slots,
-        lines=_lines(index, crowd, cell, query.n_lines),
+        lines=_lines(index, crowd, cell, query),
     )
 
 
@@ -314,9 +338,18 @@ def _levels(
     return above, below
 
 
-def _lines(index: SeriesIndex, crowd: _Crowd, cell: int, n: int) -> tuple[PeerLine, ...]:
+def _lines(index: SeriesIndex, crowd: _Crowd, cell: int, query: SeriesQuery) -> tuple[PeerLine, ...]:
+    if query.lines is not None:
+        named = {
+            (index.nodes[index.cell_node[c]], index.parts[index.cell_part[c]]): k
+            for k, c in enumerate(crowd.cells)
+        }
+        gone = np.full(len(crowd.values), np.nan)
+        return tuple(
+            PeerLine(*peer, crowd.values[:, named[peer]] if peer in named else gone) for peer in query.lines
+        )
     others = np.flatnonzero(index.cell_node[crowd.cells] != index.cell_node[cell])
-    if not n or not len(others):
+    if not query.n_lines or not len(others):
         return ()
     values = crowd.values[:, others]
     known = np.isfinite(values)
@@ -325,7 +358,7 @@ def _lines(index: SeriesIndex, crowd: _Crowd, cell: int, n: int) -> tuple[PeerLi
     order = np.argsort(np.where(count > 0, mean, np.inf), kind="stable")[: np.count_nonzero(count)]
     if not len(order):
         return ()
-    ranks = np.unique(np.linspace(0, len(order) - 1, min(n, len(order))).round().astype(np.int64))
+    ranks = np.unique(np.linspace(0, len(order) - 1, min(query.n_lines, len(order))).round().astype(np.int64))
     return tuple(
         PeerLine(
             index.nodes[index.cell_node[crowd.cells[others[k]]]],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
+from detector.core.eras import joined
 from detector.core.series_view import SeriesQuery, SeriesView
 from detector.evaluation.model import Moment, Trace
 from detector.outcome import Evidence, Incident, Outcome, Transition
@@ -139,7 +141,7 @@ class _Drawing:
         """Return the evidence, each piece with the signal that was farthest from its peers."""
         found = []
         for i, item in enumerate(self._incident.evidence):
-            traces = [_joined(item, self._incident, views) for views in self._kept.get(i, {}).values()]
+            traces = [_trace(item, self._incident, views) for views in self._kept.get(i, {}).values()]
             traces = [trace for trace in traces if np.isfinite(trace.value).any()]
             found.append(Piece(item, max(traces, key=lambda t: _fit(item, t), default=None)))
         return tuple(found)
@@ -158,29 +160,21 @@ def _fit(item: Evidence, trace: Trace) -> tuple[bool, float]:
     return is_named, float(np.max(apart, initial=0.0, where=np.isfinite(apart)))
 
 
-def _joined(item: Evidence, incident: Incident, views: Sequence[SeriesView]) -> Trace:
-    """Join windows that overlap; the later one counts only for what the earlier has not."""
-    pieces, last = [], -np.inf
-    for view in views:
-        new = view.times > last
-        pieces.append((view, new))
-        last = float(view.times[-1]) if len(view.times) else last
-
-    def whole(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.concatenate([getattr(view, name)[new] for view, new in pieces])
-
-    labels = ", ".join(f"{key}={value}" for key, value in sorted(views[-1].labels.items()))
+def _trace(item: Evidence, incident: Incident, views: Sequence[SeriesView]) -> Trace:
+    """Join windows that overlap, oldest first."""
+    view = reduce(joined, views)
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(view.labels.items()))
     return Trace(
         moment=Moment(incident.node, incident.active_at),
         metric=f"{item.metric}{{{labels}}}" if labels else item.metric,
-        part=views[-1].part,
+        part=view.part,
         reason=item.reason,
-        n_peers=views[-1].n_peers,
-        times=whole("times"),
-        value=whole("value"),
-        median=whole("median"),
-        low=whole("low"),
-        high=whole("high"),
+        n_peers=view.n_peers,
+        times=view.times,
+        value=view.value,
+        median=view.median,
+        low=view.low,
+        high=view.high,
     )
 
 

@@ -2,24 +2,14 @@
 
 import { buttons } from "./actions.js";
 import { ApiError, get, incidentPage, inPath, nodePage, pinned, steady, SUBJECT } from "./api.js";
-import { crossing, draw, isByHabitElsewhere, isPast, passings } from "./chart.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
-import { diagnosis, marks, ranked, score } from "./parts.js";
+import { Charts } from "./evidence.js";
+import { diagnosis, marks, score } from "./parts.js";
 import { follow } from "./recording.js";
 import { ago, clock, number, span, state } from "./words.js";
 
-const FIRST = 8;
-const AT_ONCE = 3;
-const PEERS = 12;
 const refresh = steady(show);
-let shown = FIRST;
-let plots = [];
-let scope = "all";
-let before = 0;
-const PASTS = [["not shown", 0], ["10 min earlier", 600], ["1 h earlier", 3600], ["1 day earlier", 86400], ["1 week earlier", 604800]];
-const KEPT_STEPS = 20;
-const pasts = new Map();
-let reading = Promise.resolve(); // one past is read at a time
+const charts = new Charts("evidence", () => SUBJECT, refresh);
 
 function head(answer, now) {
   const node = answer.node;
@@ -76,128 +66,14 @@ function order(answer, now) {
       h("code", null, name(item.metric)), item.part ? [" on ", name(item.part)] : null))));
 }
 
-/** Of the series of a metric, the one of a part that fits the labels of the evidence best. */
-function bestOf(series, part, labels) {
-  const fits = (item) => Object.entries(labels).filter(([key, value]) => item.labels[key] === value).length;
-  return series.filter((item) => item.part === part).sort((a, b) => fits(b) - fits(a))[0];
-}
-
-/** Series of a metric of this node, none when there are none. */
-async function seriesOf(metric, more, labels = {}) {
-  const query = new URLSearchParams({ node: SUBJECT, metric, scope, ...more });
-  for (const [key, value] of Object.entries(labels).slice(0, 10)) query.append("label", `${key}=${value}`);
-  try {
-    return (await get(`v1/series?${query}`)).series;
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) return [];
-    throw error;
-  }
-}
-
-/** The series that a piece of evidence tells of, with single peers, and the node's other parts that deviate as well. */
-async function seriesFor(item) {
-  const [first, ...rest] = item.parts.length ? item.parts : [item.part];
-  let found = await seriesOf(item.metric, { part: first, peers: String(PEERS), limit: "4" }, item.labels);
-  if (!found.length) found = await seriesOf(item.metric, { peers: String(PEERS), limit: "4" });
-  const one = bestOf(found, first, item.labels) ?? bestOf(found, "", item.labels) ?? found[0];
-  const all = one && rest.length ? await seriesOf(item.metric, { limit: "40" }) : [];
-  return [one, rest.slice(0, 15).map((part) => bestOf(all, part, {})).filter(Boolean)];
-}
-
-/** What the member was some hours earlier, at the times of its chart; read back anew only after a while. */
-async function pastOf(one) {
-  if (!before) return null;
-  const key = JSON.stringify([one.metric, one.part, one.labels, before]);
-  const last = one.times.at(-1);
-  const step = one.times.length > 1 ? last - one.times.at(-2) : 30;
-  const known = pasts.get(key);
-  if (!known || last < known.first || last - known.last > KEPT_STEPS * step) {
-    const query = new URLSearchParams({ node: SUBJECT, metric: one.metric, part: one.part, before_s: String(before), limit: "10" });
-    for (const [label, value] of Object.entries(one.labels).slice(0, 10)) query.append("label", `${label}=${value}`);
-    let series = [];
-    let why = "nothing is kept of then";
-    try {
-      const answer = reading.then(() => get(`v1/earlier?${query}`));
-      reading = answer.catch(() => {});
-      ({ series } = await answer);
-    } catch (error) {
-      if (!(error instanceof ApiError) || error.status === 429) throw error;
-      why = error.message;
-    }
-    const found = bestOf(series, one.part, one.labels);
-    const values = new Map((found?.times ?? []).map((time, k) => [Math.round(time + before), found.value[k]]));
-    pasts.set(key, { values, why, first: one.times[0], last });
-  }
-  const { values, why } = pasts.get(key);
-  const shownThen = one.times.map((time) => values.get(Math.round(time)) ?? null);
-  return shownThen.some((value) => value !== null) ? shownThen : why;
-}
-
-function inWords(one) {
-  const notes = [];
-  if (isByHabitElsewhere(one)) notes.push(`by habit ${number(Math.abs(one.habit), 2)} robust deviations ${one.habit > 0 ? "above" : "below"} its peers`);
-  const passed = passings(one);
-  if (isPast(one)) notes.push("past its threshold in the whole window");
-  if (passed.length) notes.push(`threshold passed ${passed.length > 3 ? `${passed.length} times, first` : ""} at ${passed.slice(0, passed.length > 3 ? 1 : 3).map((time) => clock(time, time)).join(", ")}`);
-  if (scope === "slot") notes.push(one.scope === "slot" ? `the same slot of ${one.n_peers} other nodes` : "it has no slots: all peers");
-  return notes;
-}
-
-async function chart(place, item, moments) {
-  let one;
-  let others;
-  let past;
-  try {
-    [one, others] = await seriesFor(item);
-    past = one ? await pastOf(one) : null;
-  } catch (error) {
-    place.replaceChildren(h("p.quiet", null, error.message));
-    return;
-  }
-  if (!one) {
-    place.replaceChildren(h("p.quiet", null, "no samples of it are kept"));
-    return;
-  }
-  const over = crossing(one);
-  const label = `${item.metric} ${item.part}: ${item.reason}. ${over === null ? "Never outside of the peers' band in this window." : `Outside of the peers' band since ${clock(over)}.`} ${inWords(one).join(", ")}`;
-  const earlier = item.since < one.times[0] ? `; first sign ${span(one.times[0] - item.since)} before this window` : "";
-  const notes = typeof past === "string" ? [...inWords(one), `own past: ${past}`] : inWords(one);
-  plots.push(draw(place, one, others, moments(item), label, earlier, notes, Array.isArray(past) ? past : null));
-}
-
 async function evidence(answer, now) {
-  const incident = answer.incidents.find((item) => item.state !== "cleared") ?? null;
-  const moments = (item) => [
-    { at: item.since, color: "pending", dash: [3, 3] },
-    { at: incident?.suspect_at ?? null, color: "suspect", dash: [] },
-  ];
-  const items = ranked(answer.evidence).slice(0, shown);
-  if (!items.length) {
+  if (!answer.evidence.length) {
     fill("evidence", answer.node.status === "undetermined"
       ? h("p.warn", null, `? It cannot be judged: ${answer.node.reason}.`)
       : h("p.good", null, `Nothing against it at ${pinned() === null ? "the newest" : "this"} evaluation.`));
     return;
   }
-  const old = new Map([...document.querySelectorAll("[data-chart]")].map((place) => [place.dataset.chart, place]));
-  const places = items.map((item, k) => old.get(`${item.metric} ${item.part} ${k}`) ?? h("div.chart", { "data-chart": `${item.metric} ${item.part} ${k}` }, h("p.quiet", null, "loading")));
-  fill("evidence",
-    h("p.legend", null, h("span.key", null, h("i.dash.mine"), "this node"), h("span.key", null, h("i.dash.sibling"), "its other parts"),
-      h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.half"), "half of the peers"), h("span.key", null, h("i.swatch.band"), "their ordinary band"),
-      before ? h("span.key", null, h("i.dash.past"), "this node earlier") : null,
-      h("span.key", null, h("i.dash.single"), "single peers"), h("span.key", null, h("i.dash.usual"), "its usual place"), h("span.key", null, h("i.dash.limit"), "threshold"), h("span.key", null, "▲ passes it"),
-      h("span.key", null, h("i.dot"), "outside of the band"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")),
-    h("div.charts", null, items.map((item, k) => h("figure", null,
-      h("figcaption", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), item.part ? [" on ", h("b", null, name(item.part))] : null,
-        h("br"), name(item.reason), h("span.quiet", null, ` · since ${clock(item.since, now)}, worth ${number(item.score, 3)}`)), places[k]))),
-    answer.evidence.length > shown ? h("button", { type: "button", "data-key": "more", onclick: () => { shown = 999; refresh(); } }, `Show all ${answer.evidence.length}`) : null);
-  const former = plots;
-  plots = [];
-  const waiting = items.map((item, k) => [places[k], item]);
-  const worker = async () => {
-    for (let next = waiting.shift(); next; next = waiting.shift()) await chart(next[0], next[1], moments);
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
-  former.forEach((plot) => plot.destroy());
+  await charts.show({ items: answer.evidence, incident: answer.incidents.find((item) => item.state !== "cleared") ?? null, now });
 }
 
 function past(found, now) {
@@ -205,16 +81,6 @@ function past(found, now) {
     state(item.state), h("a", { href: incidentPage(item.id) }, clock(item.active_at, now)), clock(item.suspect_at, now), clock(item.cleared_at, now), name(item.part || "–"),
     name(item.diagnosis?.title ?? "–"), number(item.peak_score, 3), item.acknowledged ? "✓ acknowledged" : item.dismissed ? "✕ dismissed" : "–"]))
     : h("p.quiet", null, "none is stored"));
-}
-
-function tools() {
-  const choice = (value, label) => {
-    const input = h("input", { type: "radio", name: "scope", id: `scope-${value}`, value, checked: value === scope, onchange: () => { scope = value; refresh(); } });
-    return h("label.check", { for: input.id }, input, label);
-  };
-  $("tools").replaceChildren(h("span.quiet", null, "Shown with"), choice("all", "all peers"), choice("slot", "the same slot of other nodes"));
-  const select = h("select", { id: "own-past", onchange: () => { before = Number(select.value); pasts.clear(); refresh(); } }, PASTS.map(([label, value]) => h("option", { value: String(value) }, label)));
-  $("tools").append(h("span.pair", null, h("label", { for: "own-past" }, "Own past"), select));
 }
 
 let neighbourhood = "";
@@ -271,12 +137,5 @@ async function show() {
   }
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
-let width = window.innerWidth;
-window.addEventListener("resize", () => {
-  if (window.innerWidth === width) return;
-  width = window.innerWidth;
-  for (const plot of plots) plot.setSize({ width: Math.max(220, plot.root.closest(".chart").clientWidth), height: plot.height });
-});
-tools();
+charts.tools($("tools"));
 follow(refresh);
