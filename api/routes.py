@@ -19,6 +19,7 @@ from api.offenders import add_offenders
 from api.parameters import MAX_LIMIT, At, Limit, Offset, Time, ok, seen_at
 from api.recording import add_recording
 from api.series import add_series
+from api.suspects import add_suspects
 from api.what_if import add_what_if
 from detector.control.desk import Desk
 from detector.export import Exporter
@@ -42,7 +43,7 @@ def create_router(
     """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
     marks = Marks(desk)
-    _add_suspects(router, view, marks)
+    add_suspects(router, view, _evaluated, marks)
     _add_incidents(router, view, marks)
     _add_nodes(router, view, marks)
     _add_groups(router, view)
@@ -64,30 +65,6 @@ def _evaluated(view: ServiceView) -> Latest:
         reasons = "; ".join(view.readiness().reasons) or "nothing was evaluated yet"
         raise HTTPException(503, reasons, headers={"Retry-After": "10"})
     return latest
-
-
-def _add_suspects(router: APIRouter, view: ServiceView, marks: Marks) -> None:
-    @router.get(
-        "/suspects",
-        response_model=schemas.SuspectsOut,
-        tags=["verdicts"],
-        summary="Machines to look at now",
-        responses={**ok(examples.SUSPECTS, "Strongest first."), **INVALID, **UNAVAILABLE, **INTERNAL},
-    )
-    def suspects(limit: Limit = 100, offset: Offset = 0, at: At = None) -> dict[str, Any]:
-        """List the nodes that deviate from their peers for long enough, each with its evidence."""
-        seen = seen_at(view, at)
-        latest = _evaluated(seen)
-        verdicts = {verdict.node: verdict for verdict in latest.outcome.verdicts}
-        shown = [item for item in latest.suspects if not marks.is_dismissed(item.id)]
-        return {
-            **present.timed(seen, latest),
-            "suspects": [
-                marks.suspect(item, verdicts.get(item.node)) for item in shown[offset : offset + limit]
-            ],
-            "n_nodes": len(verdicts),
-            "undetermined": dict(latest.outcome.undetermined),
-        }
 
 
 def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:

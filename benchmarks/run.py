@@ -1,7 +1,7 @@
 """All benchmarks; writes ``benchmarks/RESULTS.md``.
 
-Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [month] [what-if] [console] [--quick]``;
-the last four only when they are asked for.
+Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [month] [what-if] [readers] [console]
+[--quick]``; those from day on only when they are asked for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from benchmarks import report
 from benchmarks.bench_console import console_rows
 from benchmarks.bench_core import core_rows
 from benchmarks.bench_day import DAY_S, HOUR_S, day_rows
+from benchmarks.bench_readers import readers_rows
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_replay import shapes as replay_shapes
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
@@ -32,9 +33,10 @@ NAMES = {
     "day": "A day of the service",
     "month": "A month of the service",
     "what-if": "Ticks beside a try of other settings",
+    "readers": "Readers of the interface",
     "console": "The console in a browser",
 }
-ON_REQUEST = frozenset({"day", "month", "what-if", "console"})
+ON_REQUEST = frozenset({"day", "month", "what-if", "readers", "console"})
 
 TEXTS = {
     "tick": """\
@@ -85,6 +87,13 @@ threshold over that time: a process of its own with the lowest priority and one 
 service starts it. Ticks of Oddnode beside the try and ticks while it is held (SIGSTOP) take turns in going
 first; the ratio is the median of these pairs. Ticks follow each other without the pause of a live service,
 and database, ticks and try share the processors.""",
+    "readers": """\
+A service that ticks over a filled VictoriaMetrics, without the pause of a live one, and its interface in the
+same process, as `oddnode serve` has them; 200 readers in another process, each with a connection
+and a token, who ask `/v1/suspects`, wait a second after each answer, and begin at random moments of that
+second. That is harder than use: a console asks once an evaluation, every 30 seconds, and a live service
+computes for a second or two of these. Blocks of ticks with readers and without take turns in going first.
+Database, service and readers share the processors. Processor times hang least on what else is running.""",
     "console": """\
 Simulated incidents with a few metrics of most targets and three faulty nodes, played by the service; Debian's
 Chromium without a window on the same processors. A page counts as seen once its suspects and its heat map, or
@@ -99,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run what is asked for, print it, and put it in the page unless the shapes are tiny."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "which", nargs="*", choices=[*NAMES, []], help="all but day, month, what-if and console by default"
+        "which", nargs="*", choices=[*NAMES, []], help=f"by default all but {', '.join(sorted(ON_REQUEST))}"
     )
     parser.add_argument("--days", type=float, default=30.0, help="length of the month")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, to see that it runs")
@@ -147,6 +156,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
             "core": lambda: core_rows([(5, 2)], ticks=2),
             "day": lambda: day_rows(tiny, hours=0.1),
             "what-if": lambda: what_if_rows(tiny, history=60, n_pairs=4),
+            "readers": lambda: readers_rows(tiny, n_readers=5, n_pairs=1, n_ticks=2, pause_s=0.01),
             "console": lambda: console_rows((12,), rounds=1, minutes=16),
         }
     shape = reference_shape()
@@ -165,6 +175,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
         "core": lambda: core_rows([(63, 8), (63, 224), (250, 8), (250, 224), (1000, 8)], ticks=10),
         "day": lambda: day_rows(ClusterConfig(metrics=shape)),
         "what-if": lambda: what_if_rows(ClusterConfig(metrics=shape), history=60, n_pairs=40),
+        "readers": lambda: readers_rows(ClusterConfig(metrics=shape)),
         "console": console_rows,
     }
 

@@ -159,14 +159,14 @@ def _open_store(
         log.info("listening url=%s standing_by=true", door.url())
 
     def server(view: ServiceView, desk: Desk) -> Server:
-        made = _server(view, desk, Entrance(Policy(tokens, door.is_local, settings.auth)), door, answers)
+        made = make_server(view, desk, Entrance(Policy(tokens, door.is_local, settings.auth)), door, answers)
         signals.on_first = partial(setattr, made, "should_exit", True)
         return made
 
     return lead_or_stand_by(settings, parts.clock, server, door.bound, signals.stopping)
 
 
-def _server(
+def make_server(
     view: ServiceView,
     desk: Desk,
     entrance: Entrance,
@@ -176,6 +176,7 @@ def _server(
     exporter: Exporter | None = None,
     past: Past | None = None,
 ) -> Server:
+    """Return what answers requests, for one door."""
     config = uvicorn.Config(
         create_app(
             view,
@@ -213,7 +214,7 @@ def _run(
             hooks.started(url)
 
     parts = running.trials, running.exporter, running.past
-    server = _server(running.service, desk, running.entrance, door, answers, *parts)
+    server = make_server(running.service, desk, running.entrance, door, answers, *parts)
 
     def end() -> None:
         server.should_exit = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ import uvicorn
 
 from detector.errors import SettingsError
 from detector.settings import HttpSettings
+
+TURN_S = 0.0005
+"""An evaluation gives way to a request after so long; each of a request's turns waits for that."""
 
 
 class Server(uvicorn.Server):
@@ -29,6 +33,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then tell."""
+        sys.setswitchinterval(TURN_S)
         await super().startup(sockets)
         self._answers()
 

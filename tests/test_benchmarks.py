@@ -21,6 +21,7 @@ from benchmarks.bench_day import (
     day_rows,
     planted,
 )
+from benchmarks.bench_readers import readers_rows
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
 from benchmarks.bench_what_if import what_if_rows
@@ -155,6 +156,16 @@ def test_a_month_finds_a_store_that_loses_steps_or_keeps_them_too_long(tmp_path:
 
         assert told(first.onset) == "1 / 0, 2 incidents kept at the end"
         assert told(end) == "0 / 2, 2 incidents kept at the end"
+
+
+@pytest.mark.server
+def test_readers_are_answered_while_ticks_run() -> None:
+    rows = list(readers_rows(TINY, n_readers=5, n_pairs=2, n_ticks=2, pause_s=0.01))
+    told = figures(rows)
+    assert number(told["answer of /v1/suspects, 99 of 100 within"]) > 0
+    assert number(told["- answers, and a second of ticks"]) >= 10
+    assert number(told["- with / without, median of pairs of blocks"]) > 0
+    assert "5 readers, pause 0.01 s" in rows[0].shape
 
 
 @pytest.mark.server

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+import api.suspects
 from detector.control.mutes import MAX_LIVE
 from detector.errors import StoreError
 from detector.outcome import Evidence, Layer, Outcome
@@ -316,3 +317,37 @@ def test_an_interface_without_a_desk_takes_no_requests(cluster: Cluster) -> None
     with TestClient(create_app(cluster.service), base_url=LOCAL) as client:
         assert client.get("/v1/mutes").status_code == 503
         assert client.post("/v1/mutes", json={"node": "x", "for_s": 9, "reason": "x"}).status_code == 503
+
+
+def test_the_suspects_are_made_into_text_once_until_something_is_said_or_evaluated(
+    client: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_made = 0
+    make = api.suspects.suspects_without_time
+
+    def counted(*given: Any) -> bytes:
+        nonlocal n_made
+        n_made += 1
+        return make(*given)
+
+    monkeypatch.setattr(api.suspects, "suspects_without_time", counted)
+    first = client.get("/v1/suspects").json()
+    cluster.clock.t += 7.5
+    second = client.get("/v1/suspects").json()
+    assert n_made == 1
+    assert second == first | {"data_age_s": first["data_age_s"] + 7.5}, "the age is that of this moment"
+    assert [one["node"] for one in client.get("/v1/suspects?limit=1&offset=1").json()["suspects"]] == [
+        first["suspects"][1]["node"]
+    ]
+    assert n_made == 2, "another page is another text"
+    incident = suspects(client)[OTHER]["incident_id"]
+    post(client, f"/v1/incidents/{incident}/acknowledge", {})
+    assert suspects(client)[OTHER]["acknowledged"] is not None
+    cluster.run(1)
+    assert client.get("/v1/suspects").json()["at"] == first["at"] + STEP
+    assert n_made == 4
+    for limit in range(1, 3 * api.suspects.MAX_KEPT):
+        assert client.get(f"/v1/suspects?limit={limit}").status_code == 200
+    n_before = n_made
+    suspects(client)
+    assert n_made == n_before, "asking for many pages does not push out what all ask for"

@@ -106,6 +106,11 @@ class Desk:
         """Return the mutes of metrics that hold at `at`, epoch seconds."""
         return [mute for mute in self._state.mutes if mute.metric and mute.is_active(at)]
 
+    def mutes_in_effect(self) -> Sequence[Mute]:
+        """Return the mutes that hold now."""
+        now = self._now()
+        return [mute for mute in self._state.mutes if mute.is_active(now)]
+
     def live_mutes(self) -> Sequence[Mute]:
         """Return mutes that hold and windows that are planned, in order of their start."""
         now = self._now()
