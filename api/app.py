@@ -18,6 +18,7 @@ from api.routes import create_router
 from detector.control.desk import Desk
 from detector.export import Exporter
 from detector.past import Past
+from detector.reporter import Reporter
 from detector.service_view import ServiceView
 from detector.what_if.trials import Trials
 
@@ -50,6 +51,7 @@ def create_app(
     trials: Trials | None = None,
     exporter: Exporter | None = None,
     past: Past | None = None,
+    reporter: Reporter | None = None,
 ) -> FastAPI:
     """Return the REST interface of a running service.
 
@@ -69,6 +71,8 @@ def create_app(
         Makes recorded cases of incidents; None for an interface that does not.
     past
         Reads what charts show beyond the window that is kept; None for an interface that does not.
+    reporter
+        Makes reports of incidents; None for an interface that does not.
     """
     app = FastAPI(
         title="Oddnode",
@@ -78,7 +82,7 @@ def create_app(
         redoc_url=None,
     )
     errors.install(app)
-    app.include_router(create_router(view, desk, trials, exporter, past))
+    app.include_router(create_router(view, desk, trials, exporter, past, reporter))
     pages = Pages(version)
     _add_root(app, pages)
     _add_probes(app, view)

@@ -18,12 +18,14 @@ from api.marks import Marks
 from api.offenders import add_offenders
 from api.parameters import MAX_LIMIT, At, Limit, Offset, Time, ok, seen_at
 from api.recording import add_recording
+from api.report import add_report
 from api.series import add_series
 from api.suspects import add_suspects
 from api.what_if import add_what_if
 from detector.control.desk import Desk
 from detector.export import Exporter
 from detector.past import Past
+from detector.reporter import Reporter
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 from detector.what_if.trials import Trials
@@ -39,11 +41,13 @@ def create_router(
     trials: Trials | None = None,
     exporter: Exporter | None = None,
     past: Past | None = None,
+    reporter: Reporter | None = None,
 ) -> APIRouter:
     """Return the routes of a running service; without a desk nobody has said anything."""
     router = APIRouter(prefix="/v1")
     marks = Marks(desk)
     add_suspects(router, view, _evaluated, marks)
+    add_report(router, view, reporter)  # its address would be an incident's name to the route of one incident
     _add_incidents(router, view, marks)
     _add_nodes(router, view, marks)
     _add_groups(router, view)

@@ -24,6 +24,7 @@ from detector.file_content import contents
 from detector.outcome import Outcome
 from detector.past import Past
 from detector.reload import Origin, Reloader
+from detector.reporter import Reporter
 from detector.service_clock import SystemClock
 from detector.service_log import configure_logging
 from detector.service_loop import Loop, real_delay_s
@@ -175,6 +176,7 @@ def make_server(
     trials: Trials | None = None,
     exporter: Exporter | None = None,
     past: Past | None = None,
+    reporter: Reporter | None = None,
 ) -> Server:
     """Return what answers requests, for one door."""
     config = uvicorn.Config(
@@ -186,6 +188,7 @@ def make_server(
             trials=trials,
             exporter=exporter,
             past=past,
+            reporter=reporter,
         ),
         log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
@@ -213,7 +216,7 @@ def _run(
         if hooks.started is not None:
             hooks.started(url)
 
-    parts = running.trials, running.exporter, running.past
+    parts = running.trials, running.exporter, running.past, running.reporter
     server = make_server(running.service, desk, running.entrance, door, answers, *parts)
 
     def end() -> None:

@@ -24,6 +24,7 @@ from detector.past import Past
 from detector.pipeline import Pipeline
 from detector.read_metric import MetricReader
 from detector.reload import Change
+from detector.reporter import Reporter
 from detector.service import Service
 from detector.service_contracts import ServiceHooks, Successor
 from detector.service_log import configure_logging
@@ -133,9 +134,9 @@ class Running:
         self.trials = Trials(lambda: self._settings, lambda: desk.ledger.mutes(parts.clock.now() - PAST_S))
         reader = MetricReader(parts.open_another, lambda: self._pipeline, lambda: self._settings)
         self.past = Past(reader, lambda: self._pipeline, self.service, self.recorded)
-        self.exporter = Exporter(
-            parts.open_another, partial(self._known, version), store, desk.ledger, parts.clock.now
-        )
+        known = partial(self._known, version)
+        self.reporter = Reporter(self.past, self.service, lambda: self._pipeline, known, desk.ledger)
+        self.exporter = Exporter(parts.open_another, known, store, desk.ledger, parts.clock.now)
 
     @property
     def settings(self) -> Settings:

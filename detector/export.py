@@ -269,7 +269,7 @@ class Exporter:
         return {
             "incident": incident,
             "transitions": self._store.transitions(incident_id=incident.id, limit=MAX_TOLD),
-            "actions": [entry for entry in reversed(trail) if _concerns(entry, incident)],
+            "actions": [entry for entry in reversed(trail) if concerns(entry, incident)],
             "version": known.version,
             "catalog_sha256": known.catalog_sha256,
         }
@@ -301,7 +301,7 @@ def _words(incident: Incident) -> str:
     )
 
 
-def _concerns(entry: AuditEntry, incident: Incident) -> bool:
+def concerns(entry: AuditEntry, incident: Incident) -> bool:
     """Tell whether a line of the trail is about an incident, or a repair or a mute of its node."""
     what = entry.subject.partition(": ")[2] if entry.subject.startswith("mute ") else entry.subject
     return entry.subject == f"incident {incident.id}" or f"node {incident.node}" in what.split(", ")

@@ -364,7 +364,7 @@ def test_openapi_is_complete(client: TestClient) -> None:
         "/v1/explain", "/v1/events", "/v1/fleet", "/v1/offenders", "/v1/incidents/{incident_id}/acknowledge",
         "/v1/incidents/{incident_id}/dismiss", "/v1/nodes/{node}/repaired", "/v1/mutes",
         "/v1/mutes/{mute_id}", "/v1/audit", "/v1/feedback", "/v1/what-if",
-        "/v1/incidents/{incident_id}/export",
+        "/v1/incidents/{incident_id}/export", "/v1/incidents/{incident_id}/report",
     }  # fmt: skip
     for path, operation in operations:
         assert operation["summary"], path

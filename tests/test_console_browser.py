@@ -262,8 +262,9 @@ def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) ->
     expect(page.locator("#trail table[data-old]")).to_have_count(0)
     assert page.locator("#list a[data-old]").count() > 0, "what is pressed stays until it is let go"
     page.mouse.up()
-    expect(page.locator("#steps")).to_contain_text("pending")
-    expect(page.locator("#steps tbody tr").nth(1)).to_contain_text("suspect")
+    expect(page.locator("#steps .timeline")).to_contain_text("pending")
+    expect(page.locator("#steps li.suspect")).to_contain_text("suspect")
+    expect(page.locator("#steps li.said").first).to_contain_text("acknowledge by kim")
     expect(page.locator("#feedback")).to_contain_text("acknowledged by kim")
     assert one.complaints == []
 
@@ -287,6 +288,40 @@ def test_an_incident_is_downloaded_as_a_case_by_one_click(
     expect(page.get_by_role("button", name="Export")).to_be_enabled()
     trail = service.get("/v1/audit")[1]["entries"]
     assert ("export", f"incident {incident}") in {(line["action"], line["subject"]) for line in trail}
+    assert one.complaints == []
+
+
+def test_an_incident_has_its_charts_its_time_line_and_its_report(
+    service: Service, tab: Open, tmp_path: Path
+) -> None:
+    incident = next(item for item in suspects(service) if item["node"] == FAULTY)
+    one = tab(service)
+    page = one.go(f"/incidents/{quote(incident['incident_id'], safe='')}")
+    plots = page.locator("#evidence figure .plot")
+    expect(plots).to_have_count(min(8, len(incident["evidence"])))
+    assert colours(page, "#evidence figure canvas") > 10
+    expect(plots.first).to_have_attribute(
+        "aria-label", re.compile(f"Outside of the peers' band since 2026-01-01 {clock(START + STEP * 40)}")
+    )
+    expect(page.locator("#evidence [data-missing]")).to_have_count(0)
+    life = page.locator("#steps .life")
+    expect(life).to_have_attribute(
+        "aria-label", re.compile(f"named .*{clock(incident['suspect_since'])}, still open")
+    )
+    steps = page.locator("#steps .timeline li")
+    expect(steps.filter(has_text="first sign of").first).to_contain_text(clock(START + STEP * 40))
+    expect(steps.filter(has_text="suspect").last).to_contain_text(clock(incident["suspect_since"]))
+    for action in ("Dismiss", "Repaired", "Report", "Export"):
+        expect(page.get_by_role("button", name=action)).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^(Mute|Unmute)$"))).to_be_visible()
+    with page.expect_download(timeout=WAIT_MS) as waiting:
+        page.get_by_role("button", name="Report").click()
+    assert waiting.value.suggested_filename == f"{case_name('report-' + incident['incident_id'])}.html"
+    waiting.value.save_as(tmp_path / "report.html")
+    report = one.page.context.new_page()
+    report.goto((tmp_path / "report.html").as_uri())
+    expect(report.locator("h1")).to_have_text(f"{FAULTY}, gpu 2")
+    expect(report.locator("polyline.value").first).to_be_visible()
     assert one.complaints == []
 
 

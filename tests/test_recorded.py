@@ -145,6 +145,22 @@ def test_a_chart_begins_when_it_is_asked_to_and_has_not_too_many_points(service:
     assert {time % (2 * STEP) for time in one["times"][:-1]} == {0}
 
 
+def test_the_report_of_an_incident_is_as_of_that_time(service: Process, flag: dict[str, Any]) -> None:
+    path = f"/v1/incidents/{flag['node']}@{flag['since']:.0f}/report"
+    status, page = service.get(path)
+    assert status == 200
+    assert f"<h1>{FAULTY}, gpu 2</h1>" in page
+    n = len(get(service, "suspects")["suspects"][0]["evidence"])
+    assert page.count("class='value'") >= n > 1, "each piece has a chart"
+    assert "pending to suspect" in page
+    assert "have no chart" not in page
+    earlier = service.get(f"{path}?at={flag['flagged_at'] - STEP}")[1]
+    assert "never" in earlier.split("<dt>named</dt>")[1][:20]
+    assert "pending to suspect" not in earlier
+    assert service.get(f"{path}?at={CASE_START + STEP}")[0] == 404
+    assert service.get("/v1/incidents/nobody@1/report")[0] == 404
+
+
 @pytest.mark.parametrize("path", ["suspects", "fleet", "groups", "incidents", f"explain?node={FAULTY}"])
 def test_before_the_first_evaluation_there_is_nothing(service: Process, path: str) -> None:
     status, body = service.get(f"/v1/{path}{'&' if '?' in path else '?'}at={CASE_START}")

@@ -7,21 +7,18 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
-import numpy as np
-
 from detector.core.eras import joined
 from detector.core.series_view import SeriesQuery, SeriesView
-from detector.evaluation.model import Moment, Trace
-from detector.outcome import Evidence, Incident, Outcome, Transition
+from detector.outcome import Incident, Outcome, Transition
 from detector.pipeline import Pipeline
 from detector.plain_text import utc_second
 from detector.replay import Replayed, play
 from detector.source.incident_file import Recording
 from detector.source.recording import RecordingSource, load_recording
+from detector.story.drawn import MAX_PLOTS, part_of, piece_of
 from detector.story.model import Compared, Piece, Story, StoryError
 from detector.story.told import Told, told_beside
 
-MAX_PLOTS = 24
 MAX_ALSO = 20
 HARDWARE = (
     "UUID", "uuid", "serial", "pci_bus_id", "device", "modelName", "model", "vbios_version",
@@ -132,50 +129,19 @@ class _Drawing:
         """Keep what came since the last time."""
         node = self._incident.node
         for i, item in enumerate(self._incident.evidence[:MAX_PLOTS]):
-            views = self._pipeline.series_view(SeriesQuery(node, item.metric, _part_of(item)))
+            views = self._pipeline.series_view(SeriesQuery(node, item.metric, part_of(item)))
             for view in views:
                 signal = (view.part, *sorted(view.labels.items()))
                 self._kept.setdefault(i, {}).setdefault(signal, []).append(view)
 
     def pieces(self) -> tuple[Piece, ...]:
         """Return the evidence, each piece with the signal that was farthest from its peers."""
-        found = []
-        for i, item in enumerate(self._incident.evidence):
-            traces = [_trace(item, self._incident, views) for views in self._kept.get(i, {}).values()]
-            traces = [trace for trace in traces if np.isfinite(trace.value).any()]
-            found.append(Piece(item, max(traces, key=lambda t: _fit(item, t), default=None)))
-        return tuple(found)
-
-
-def _part_of(item: Evidence) -> str:
-    """Return the part that deviates most; of several, the evidence's own part is a count in words."""
-    return item.parts[0] if item.parts else item.part
-
-
-def _fit(item: Evidence, trace: Trace) -> tuple[bool, float]:
-    """Order signals of a metric: that with the evidence's own labels, then the farthest from its peers."""
-    half = np.maximum(trace.high - trace.median, 1e-300)
-    apart = np.abs(trace.value - trace.median) / half
-    is_named = all(f"{name}={value}" in trace.metric for name, value in item.labels.items())
-    return is_named, float(np.max(apart, initial=0.0, where=np.isfinite(apart)))
-
-
-def _trace(item: Evidence, incident: Incident, views: Sequence[SeriesView]) -> Trace:
-    """Join windows that overlap, oldest first."""
-    view = reduce(joined, views)
-    labels = ", ".join(f"{key}={value}" for key, value in sorted(view.labels.items()))
-    return Trace(
-        moment=Moment(incident.node, incident.active_at),
-        metric=f"{item.metric}{{{labels}}}" if labels else item.metric,
-        part=view.part,
-        reason=item.reason,
-        n_peers=view.n_peers,
-        times=view.times,
-        value=view.value,
-        median=view.median,
-        low=view.low,
-        high=view.high,
-    )
+        return tuple(
+            piece_of(
+                item, self._incident, [reduce(joined, views) for views in self._kept.get(i, {}).values()]
+            )
+            for i, item in enumerate(self._incident.evidence)
+        )
 
 
 def _chosen(recording: Recording, replayed: Replayed, node: str) -> Incident:

@@ -1,7 +1,7 @@
 // What operators do: each button asks what it needs in a dialog, sends it, and says what came of it.
 
 import { change, download, inPath, pinned } from "./api.js";
-import { h, say } from "./dom.js";
+import { h, problem, say } from "./dom.js";
 
 const NAME = "oddnode-by";
 
@@ -109,26 +109,37 @@ export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen
   return h("div.buttons", null, found);
 }
 
-let exporting = false;
+const making = new Set();
 
-/** One click for the case of an incident; by the name that was last given. The head that holds it is drawn anew meanwhile. */
-export function exportButton(incident) {
-  const label = () => (exporting ? "Exporting …" : "Export");
-  const button = h("button", { type: "button", "data-key": `Export ${incident}`, disabled: exporting, title: "Telemetry and labels as a recorded incident, for oddnode replay",
+/** One click for a file that takes a while to make. The head that holds the button is drawn anew meanwhile. */
+function fileButton(kind, incident, title, fetched) {
+  const key = `${kind} ${incident}`;
+  const label = () => (making.has(key) ? `${kind} …` : kind);
+  return h("button", { type: "button", "data-key": key, disabled: making.has(key), title,
     onclick: async () => {
-      const shown = (is) => {
-        exporting = is;
+      const shown = () => {
         for (const one of document.querySelectorAll("[data-key]")) {
-          if (one.dataset.key === button.dataset.key) Object.assign(one, { disabled: is, textContent: label() });
+          if (one.dataset.key === key) Object.assign(one, { disabled: making.has(key), textContent: label() });
         }
       };
-      shown(true);
+      making.add(key);
+      shown();
       try {
-        say(`${await download(`v1/incidents/${inPath(incident)}/export`, { by: sessionStorage.getItem(NAME) ?? "" })} downloaded`);
+        say(`${await fetched()} downloaded`);
+        problem("");
       } catch (error) {
-        say(`not exported: ${error.message}`);
+        say(`not made: ${error.message}`);
+        problem(`${kind}: ${error.message}`);
       }
-      shown(false);
+      making.delete(key);
+      shown();
     } }, label());
-  return button;
 }
+
+/** The case of an incident; by the name that was last given. */
+export const exportButton = (incident) => fileButton("Export", incident, "Telemetry and labels as a recorded incident, for oddnode replay",
+  () => download(`v1/incidents/${inPath(incident)}/export`, { by: sessionStorage.getItem(NAME) ?? "" }));
+
+/** Its story with charts as one file. */
+export const reportButton = (incident) => fileButton("Report", incident, "Its story with charts as one HTML file, for the vendor or the post-mortem",
+  () => download(`v1/incidents/${inPath(incident)}/report`));

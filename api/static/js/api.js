@@ -79,10 +79,11 @@ export function pin(at) {
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
 }
 
+const asOf = (path) => (shownAt !== null && AS_OF.test(path) ? `${path}${path.includes("?") ? "&" : "?"}at=${shownAt}` : path);
+
 /** GET as JSON, as of the time that is shown. While an evaluation is under way it asks again, a few times. */
 export async function get(path, tries = 4) {
-  const at = shownAt !== null && AS_OF.test(path) ? `${path.includes("?") ? "&" : "?"}at=${shownAt}` : "";
-  const response = await send(path + at, { headers: { Accept: "application/json" } });
+  const response = await send(asOf(path), { headers: { Accept: "application/json" } });
   if (response.ok) return response.json();
   const why = await refusal(response);
   if (response.status === 503 && response.headers.get("retry-after") === "2" && tries > 1) {
@@ -103,9 +104,10 @@ export async function change(method, path, body) {
   return response.json();
 }
 
-/** A file that has to be made: sent for by POST, and handed to the browser's downloads. */
+/** A file that has to be made: sent for by POST when there is a body, and handed to the browser's downloads. */
 export async function download(path, body) {
-  const response = await send(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const options = body === undefined ? { headers: {} } : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const response = await send(body === undefined ? asOf(path) : path, options);
   if (!response.ok) throw new ApiError(response.status, await refusal(response));
   const name = /filename="([\w.-]+)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? "incident.tar";
   const link = h("a", { href: URL.createObjectURL(await response.blob()), download: name });

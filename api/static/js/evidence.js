@@ -57,7 +57,8 @@ export class Charts {
         h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.half"), "half of the peers"), h("span.key", null, h("i.swatch.band"), "their ordinary band"),
         this.before ? h("span.key", null, h("i.dash.past"), "this node earlier") : null,
         h("span.key", null, h("i.dash.single"), "single peers"), h("span.key", null, h("i.dash.usual"), "its usual place"), h("span.key", null, h("i.dash.limit"), "threshold"), h("span.key", null, "▲ passes it"),
-        h("span.key", null, h("i.dot"), "outside of the band"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")),
+        h("span.key", null, h("i.dot"), "outside of the band"), h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named"),
+        incident?.cleared_at ? h("span.key", null, h("i.post.over"), "cleared") : null),
       h("div.charts", null, wanted.map((item, k) => h("figure", null,
         h("figcaption", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), item.part ? [" on ", h("b", null, name(item.part))] : null,
           h("br"), name(item.reason), h("span.quiet", null, ` · since ${clock(item.since, now)}, worth ${number(item.score, 3)}`)), places[k]))),
@@ -71,6 +72,10 @@ export class Charts {
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    if (wanted.length && !this.plots.length) {
+      const missing = h("p.note", { "data-missing": "" }, "There are no samples of that time any more: what follows is what was stored with the incident.");
+      document.querySelector(`#${this.id} .legend`)?.replaceWith(missing);
+    }
     former.forEach((plot) => plot.destroy());
   }
 
@@ -89,7 +94,8 @@ export class Charts {
       place.replaceChildren(h("p.quiet", null, note || `There are no samples of it ${time.until === null ? "" : "of then "}any more.`));
       return;
     }
-    const moments = [{ at: item.since, color: "pending", dash: [3, 3] }, { at: time.incident?.suspect_at ?? null, color: "suspect", dash: [] }];
+    const moments = [{ at: item.since, color: "pending", dash: [3, 3] }, { at: time.incident?.suspect_at ?? null, color: "suspect", dash: [] },
+      { at: time.incident?.cleared_at ?? null, color: "clear", dash: [] }];
     const over = crossing(one);
     const label = `${item.metric} ${item.part}: ${item.reason}. ${over === null ? "Never outside of the peers' band in this time." : `Outside of the peers' band since ${clock(over)}.`} ${this.inWords(one).join(", ")}`;
     const first = one.times[0];
