@@ -15,6 +15,7 @@ from api.parameters import ok, seen_at
 from api.schemas import Timed
 from detector.explanation import Answer, Basis, Explanation, PastIncident, near
 from detector.outcome import Transition
+from detector.service_repair import AFRESH
 from detector.service_view import Latest, ServiceView
 from detector.store_read import IncidentFilter
 
@@ -83,9 +84,15 @@ def add_explain(router: APIRouter, view: ServiceView) -> None:
         newest = latest.outcome.at
         if at is not None and seen is view and at > newest + (view.data_age_s() or 0.0) + AHEAD_S:
             raise HTTPException(422, f"at: {at:.0f} lies in the future")
-        found = seen.explain(node, signals) if at is None or at >= newest else None
+        is_now = (at is None or at >= newest) and not _is_afresh(latest, node)
+        found = seen.explain(node, signals) if is_now else None
         answer = _now(seen, node, at, found) if found is not None else _then(seen, latest, node, at)
         return {**present.timed(seen, latest), **msgspec.to_builtins(answer)}
+
+
+def _is_afresh(latest: Latest, node: str) -> bool:
+    """Tell whether a node was set healthy since the newest evaluation, whose reasons are void then."""
+    return any(v.node == node and v.reason == AFRESH for v in latest.outcome.verdicts)
 
 
 def _now(view: ServiceView, node: str, at: float | None, found: Explanation) -> Answer:
@@ -118,6 +125,12 @@ def _then(view: ServiceView, latest: Latest, node: str, at: float | None) -> Ans
         note = NOT_KEPT_OF_RECORDING.format(name=played.name, node=node, at=then)
     if node not in known:
         note = "the node has had no series since the service was started; what is known are its incidents"
+    elif (at is None or at >= newest) and _is_afresh(latest, node):
+        why = next(
+            (i.reason for i in stored if i.cleared_at is not None and i.cleared_at >= newest), "repaired"
+        )
+        note = f"set healthy ({why}): what was against it is void, and the next evaluation judges it afresh"
+        kept, steps = [], []
     elif not kept:
         note = f"no incident of it was open then: clear, or it could not be judged; {note}"
     return Answer(

@@ -549,3 +549,36 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(case: Path, tmp_path: Path, ta
     finally:
         running.process.kill()
         running.process.wait(30)
+
+
+def test_after_a_repair_the_page_says_so_at_once(case: Path, tmp_path: Path, tab: Open) -> None:
+    running = Service(tmp_path, settings_of(case))
+    try:
+        wait_for(lambda: is_over(running), seconds=240, what=running.text)  # no evaluation follows
+        incident = next(item for item in suspects(running) if item["node"] == FAULTY)
+        before = running.get(f"/v1/explain?node={FAULTY}")[1]["explanation"]["summary"]
+        one = tab(running)
+        page = one.go(f"/nodes/{FAULTY}")
+        expect(page.locator("#why")).to_contain_text(before)
+        page.get_by_role("button", name="Repaired").click()
+        page.get_by_label("Note").fill("GPU swapped")
+        page.get_by_label("Who").fill("kim")
+        page.get_by_role("dialog").get_by_role("button", name="Repaired").click()
+        expect(page.locator("#why")).to_contain_text("set healthy (repaired, said kim: GPU swapped)")
+        expect(page.locator("#why")).to_contain_text("afresh")
+        expect(page.locator("#why")).not_to_contain_text(before)
+        expect(page.locator("#evidence")).to_contain_text("judged afresh at the next evaluation")
+        expect(page.locator("#decision")).to_be_hidden()
+        expect(page.get_by_role("button", name="Repaired")).to_have_count(0)
+        # and the incident is over: its time line has an end, and nothing is left to do about the node there
+        page.goto(f"{one.base}/incidents/{quote(incident['incident_id'], safe='')}")
+        expect(page.locator("#steps li.cleared")).to_contain_text("repaired, said kim")
+        expect(page.locator("#steps li.said")).to_contain_text("repaired by kim: GPU swapped")
+        expect(page.locator("#head")).to_contain_text("It is over.")
+        for action in ("Repaired", "Mute"):
+            expect(page.get_by_role("button", name=action)).to_have_count(0)
+        expect(page.locator("#evidence figure canvas").first).to_be_visible()
+        assert one.complaints == []
+    finally:
+        running.process.kill()
+        running.process.wait(30)

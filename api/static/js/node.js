@@ -8,6 +8,7 @@ import { diagnosis, marks, score } from "./parts.js";
 import { follow } from "./recording.js";
 import { ago, clock, number, span, state } from "./words.js";
 
+const AFRESH = /^repaired/;
 const refresh = steady(show);
 const charts = new Charts("evidence", () => SUBJECT, refresh);
 
@@ -69,7 +70,7 @@ function order(answer, now) {
 async function evidence(answer, now) {
   if (!answer.evidence.length) {
     fill("evidence", answer.node.status === "undetermined"
-      ? h("p.warn", null, `? It cannot be judged: ${answer.node.reason}.`)
+      ? h("p.warn", null, `? It cannot be judged: ${answer.node.reason}${AFRESH.test(answer.node.reason) ? ", judged afresh at the next evaluation" : ""}.`)
       : h("p.good", null, `Nothing against it at ${pinned() === null ? "the newest" : "this"} evaluation.`));
     return;
   }
