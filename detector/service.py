@@ -1,7 +1,8 @@
 """The service loop: every step fetch, evaluate, store, publish; one tick at a time.
 
-A tick that fails changes no incident: the pipeline is not called, and the next tick fetches from
-where the last good one ended. A verdict is stored before it is published.
+A fetch that fails changes no incident: the pipeline is not called, and the next tick fetches from
+where the last good one ended; a window that is filled in several fetches keeps those before it. A verdict
+is stored before it is published.
 """
 
 from __future__ import annotations

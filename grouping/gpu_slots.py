@@ -6,9 +6,13 @@ and the UUID tells which GPU another exporter means.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 MAX_GPUS = 200_000
+
+SLIP_SHARE = 0.25
+"""A GPU's index is a damaged label when it has less than this share of the label sets of its usual one."""
 
 Key = tuple[str | None, ...]
 
@@ -24,7 +28,7 @@ class GpuSlots:
 
     def __init__(self, node_of: Callable[[Key], str | None]) -> None:
         self._node_of = node_of
-        self._records: dict[tuple[Key, str, str, str], None] = {}
+        self._records: dict[tuple[Key, str, str, str], int] = {}
         self._by_bus: dict[tuple[str, str], str] = {}
         self._by_uuid: dict[tuple[str, str], str] = {}
         self._uuids: dict[tuple[str, str], dict[str, None]] = {}
@@ -41,8 +45,8 @@ class GpuSlots:
         if not uuid or not gpu:
             return
         record = (key, uuid, labels.get("pci_bus_id", "").lower(), gpu)
-        if record not in self._records and len(self._records) < MAX_GPUS:
-            self._records[record] = None
+        if record in self._records or len(self._records) < MAX_GPUS:
+            self._records[record] = self._records.get(record, 0) + 1
             self._is_dirty = True
 
     def slot_of(self, node: str, labels: Mapping[str, str], index: str) -> str:
@@ -108,17 +112,33 @@ class GpuSlots:
         by_bus: dict[tuple[str, str], str] = {}
         by_uuid: dict[tuple[str, str], str] = {}
         uuids: dict[tuple[str, str], dict[str, None]] = {}
-        placed = [(self._node_of(key), uuid, bus, gpu) for key, uuid, bus, gpu in self._records]
+        placed = self._believed()
         for node, _, bus, gpu in placed:
-            if node is not None and bus:
+            if bus:
                 # Indexes only close up when a GPU is lost, so the highest one is the whole machine's.
                 by_bus[node, bus] = max(by_bus.get((node, bus), gpu), gpu, key=_order)
         for node, uuid, bus, gpu in placed:
-            if node is not None:
-                slot = by_bus[node, bus] if bus else gpu
-                by_uuid[node, uuid] = slot
-                uuids.setdefault((node, slot), {})[uuid] = None
+            slot = by_bus[node, bus] if bus else gpu
+            by_uuid[node, uuid] = slot
+            uuids.setdefault((node, slot), {})[uuid] = None
         self._by_bus, self._by_uuid, self._uuids = by_bus, by_uuid, uuids
+
+    def _believed(self) -> list[tuple[str, str, str, str]]:
+        """Return node, UUID, bus address and index of what was told by more than a slip."""
+        told: Counter[tuple[str, str, str]] = Counter()
+        placed = []
+        for (key, uuid, bus, gpu), n in self._records.items():
+            if (node := self._node_of(key)) is not None:
+                told[node, bus or uuid, gpu] += n
+                placed.append((node, uuid, bus, gpu))
+        most: dict[tuple[str, str], int] = {}
+        for (node, which, _), n in told.items():
+            most[node, which] = max(most.get((node, which), 0), n)
+        return [
+            (node, uuid, bus, gpu)
+            for node, uuid, bus, gpu in placed
+            if told[node, bus or uuid, gpu] >= SLIP_SHARE * most[node, bus or uuid]
+        ]
 
 
 def _order(index: str) -> tuple[int, str]:

@@ -52,6 +52,19 @@ def test_no_trouble_makes_a_false_suspect_or_loses_the_true_one(
     assert n_failed > CHUNK
 
 
+@pytest.mark.parametrize(
+    ("seed", "what"),
+    [
+        (281, "a window is filled by several fetches, and the second one fails"),
+        (401, "a damaged digit gives one GPU the index of another"),
+    ],
+)
+def test_sequences_that_once_found_something(
+    seed: int, what: str, database: str, compared: Catalog, tmp_path: Path
+) -> None:
+    assert Run(draw(seed), database, tmp_path, compared).go() == [], what
+
+
 def test_the_sequences_meet_every_kind_of_trouble() -> None:
     drawn = [draw(seed) for seed in range(50)]
     assert {t.kind for sequence in drawn for t in sequence.troubles.values()} == set(chaos.KINDS)
@@ -65,7 +78,7 @@ def fetched(database: str, trouble: chaos.Trouble | None, kind: str, *, seed: in
     """Ask for one step through the proxy, after a question without trouble."""
     at_ms = round(SHORT.at(0) * 1000)
     with chaos.Proxy(database, seed) as proxy:
-        source = TwoTempers(proxy, Sequence(0, SHORT, kind))
+        source = TwoTempers(proxy, Sequence(0, SHORT, kind), [])
         try:
             source.fetch(METRICS, at_ms - 60_000, at_ms - 30_000, DictInterner())
             proxy.make(trouble)

@@ -232,6 +232,21 @@ def test_a_shifted_dcgm_index_is_mapped_by_bus(shifted_first):
     assert [chosen.place(labels).part for labels in whole] == [f"gpu {k}" for k in range(8)]
 
 
+@pytest.mark.parametrize("bus", ["0:2b", ""])
+def test_one_damaged_index_moves_no_gpu(bus):
+    metrics = [f"DCGM_FI_DEV_{k}" for k in range(8)]
+    identity, chosen = learnt(*(dcgm(2, "GPU-2", bus, metric=metric) for metric in metrics))
+    before = identity.generation
+    identity.learn(dcgm(7, "GPU-2", bus, metric=metrics[0]))
+    assert identity.generation == before
+    assert chosen.place(dcgm(2, "GPU-2", bus)).part == "gpu 2"
+    assert chosen.place(all_smi(0, "GPU-2")).part == "gpu 2"
+    for metric in metrics[1:]:
+        identity.learn(dcgm(7, "GPU-2", bus, metric=metric))
+    assert identity.generation > before, "what all of its series say is no damage"
+    assert chosen.place(all_smi(0, "GPU-2")).part == "gpu 7"
+
+
 def test_a_swapped_gpu_keeps_its_slot_and_is_noted():
     identity, chosen = learnt(dcgm(3, "GPU-old", "0:3b"))
     assert chosen.place(dcgm(3, "GPU-old", "0:3b")).part == "gpu 3"

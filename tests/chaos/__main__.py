@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from tests import servers
@@ -25,6 +26,7 @@ def main() -> int:
     )
     chosen = parser.parse_args()
     begun = time.perf_counter()
+    met: Counter[str] = Counter()
     n_wrong = n_run = n_ticks = n_failed = 0
     with tempfile.TemporaryDirectory() as name, servers.victoria_metrics(Path(name) / "vm") as server:
         load_all(server)
@@ -39,6 +41,7 @@ def main() -> int:
             n_ticks += run.n_ticks
             n_failed += run.n_failed
             n_wrong += bool(wrong)
+            met += run.met
             for sentence in wrong[:3]:
                 print(sentence, flush=True)
     print(
@@ -46,6 +49,7 @@ def main() -> int:
         f"{n_wrong} sequences with something wrong, {time.perf_counter() - begun:.0f} s, "
         f"load {os.getloadavg()[0]:.1f}"
     )
+    print("requests met: " + ", ".join(f"{kind} {n}" for kind, n in met.most_common()))
     return 1 if n_wrong or (n_run < chosen.sequences and chosen.minutes == float("inf")) else 0
 
 

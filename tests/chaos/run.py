@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from detector.errors import SourceError
 from detector.outcome import Incident
 from detector.pipeline import Pipeline
 from detector.service import Service
 from detector.settings import ScheduleSettings
-from detector.source.base import Batch, Interner, Source
+from detector.source.base import Batch, Interner
 from detector.source.opening import open_source
 from detector.source.options import SourceOptions
+from detector.source.queried import QueriedSource
 from detector.store import Store
 from detector.telemetry import Telemetry
 from grouping.catalog import Catalog
@@ -42,34 +46,51 @@ class TwoTempers:
         What is asked.
     sequence
         Gives the kind of source and its options.
+    fetched
+        Gets the end of each range whose samples came, epoch seconds.
     """
 
-    def __init__(self, proxy: Proxy, sequence: chaos.Sequence) -> None:
+    def __init__(self, proxy: Proxy, sequence: chaos.Sequence, fetched: list[float]) -> None:
         self._proxy = proxy
+        self._fetched = fetched
         self._hasty = self._open(sequence, HASTY_S)
         self._patient = self._open(sequence, PATIENT_S)
 
     def fetch(self, names: Sequence[str], start_ms: int, end_ms: int, interner: Interner) -> Batch:
         trouble = self._proxy.trouble
         source = self._hasty if trouble is not None and trouble.kind in SLOW else self._patient
-        return source.fetch(names, start_ms, end_ms, interner)
+        try:
+            batch = source.fetch(names, start_ms, end_ms, interner)
+        except SourceError:
+            _settle(source)
+            raise
+        self._fetched.append(end_ms / 1000)
+        return batch
 
     def close(self) -> None:
         self._hasty.close()
         self._patient.close()
 
-    def _open(self, sequence: chaos.Sequence, timeout_s: float) -> Source:
-        return open_source(
-            SourceOptions(
-                self._proxy.url,
-                kind=sequence.source_kind,
-                connect_timeout_s=PATIENT_S,
-                read_timeout_s=timeout_s,
-                deadline_s=timeout_s * 2,
-                retries=sequence.retries,
-                max_series_per_request=sequence.max_series_per_request,
-            )
+    def _open(self, sequence: chaos.Sequence, timeout_s: float) -> QueriedSource:
+        options = SourceOptions(
+            self._proxy.url,
+            kind=sequence.source_kind,
+            connect_timeout_s=PATIENT_S,
+            read_timeout_s=timeout_s,
+            deadline_s=timeout_s * 2,
+            retries=sequence.retries,
+            max_series_per_request=sequence.max_series_per_request,
         )
+        source = open_source(options)
+        assert isinstance(source, QueriedSource)
+        return source
+
+
+def _settle(source: QueriedSource) -> None:
+    """Wait for requests beside the one that failed: under load they would meet the next step's trouble."""
+    n_threads = source._executor._max_workers
+    barrier = threading.Barrier(n_threads)
+    wait([source._executor.submit(barrier.wait, PATIENT_S) for _ in range(n_threads)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +130,7 @@ class Run:
     catalog: Catalog
     make_pipeline: Callable[[Catalog], Pipeline] = lambda catalog: Pipeline(catalog, PARAMETERS)
     wrong: list[str] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
     n_ticks: int = 0
     n_failed: int = 0
 
@@ -117,6 +139,7 @@ class Run:
         scene = self.sequence.scene
         self._clock = ManualClock()
         self._well_since = 0
+        self._fetched: list[float] = []
         with Proxy(self.upstream, self.sequence.seed) as self._proxy:
             self._start()
             try:
@@ -140,7 +163,7 @@ class Run:
         )  # fmt: skip
         self._service = Service(
             schedule,
-            lambda: TwoTempers(self._proxy, self.sequence),
+            lambda: TwoTempers(self._proxy, self.sequence, self._fetched),
             self._pipeline,
             self._store,
             self._telemetry,
@@ -162,11 +185,11 @@ class Run:
             self._well_since = step + 1
         if step in self.sequence.asleep:
             return
-        before = self._before
+        before, n_fetched = self._before, len(self._fetched)
         self._service.tick()
         self.n_ticks += 1
         self._before = self._state()
-        self._check(step, before, self._before)
+        self._check(step, before, self._before, n_fetched)
 
     def _state(self) -> _State:
         latest = self._service.latest()
@@ -190,8 +213,9 @@ class Run:
         kinds = self._proxy.met() or ["all well"]
         self.wrong.append(f"seed {self.sequence.seed}, step {step} ({', '.join(sorted(set(kinds)))}): {what}")
 
-    def _check(self, step: int, before: _State, after: _State) -> None:
+    def _check(self, step: int, before: _State, after: _State, n_fetched: int) -> None:
         met = self._proxy.met()
+        self.met.update(met)
         failed = after.n_failed - before.n_failed
         good = after.n_good - before.n_good
         self.n_failed += int(failed)
@@ -203,10 +227,14 @@ class Run:
             self._say(step, f"the tick failed: {self._service.readiness().notes}")
         if after.n_defects:
             self._say(step, "a defect of the program itself ended a tick")
-        if failed and (before.evaluated, before.open, before.n_transitions) != (
+        has_moved = (before.evaluated, before.open, before.n_transitions) != (
             after.evaluated, after.open, after.n_transitions,
-        ):  # fmt: skip
+        )  # fmt: skip
+        # a window is filled by several fetches: what came before the one that failed was evaluated
+        if failed and has_moved and len(self._fetched) == n_fetched:
             self._say(step, "a tick that failed moved something")
+        if (after.evaluated or 0.0) > max(self._fetched, default=0.0):
+            self._say(step, "a time was evaluated whose samples have not come")
         if "partial" in met and good and after.n_partial == before.n_partial:
             self._say(step, "a partial answer was not counted as one")
         if step - self._well_since >= RECOVERY_TICKS - 1:
