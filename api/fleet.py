@@ -11,6 +11,7 @@ from pydantic import Field
 
 from api import present
 from api.errors import INTERNAL, INVALID, UNAVAILABLE
+from api.marks import Marks
 from api.parameters import At, ok, seen_at
 from api.schemas import Answer, Status, Timed
 from detector.outcome import Verdict
@@ -81,7 +82,7 @@ def add_fleet(
     router: APIRouter,
     view: ServiceView,
     evaluated: Callable[[ServiceView], Latest],
-    is_muted: Callable[[Verdict], bool],
+    marks: Marks,
 ) -> None:
     """Add ``GET /fleet`` to the routes of a running service.
 
@@ -89,8 +90,8 @@ def add_fleet(
     ----------
     evaluated
         Returns the newest evaluation or answers that there is none.
-    is_muted
-        Tells whether a node or its pool is muted.
+    marks
+        What operators have said.
     """
 
     @router.get(
@@ -109,6 +110,7 @@ def add_fleet(
         """Return each node's strongest evidence in each monitored target, and what there is to judge by."""
         seen = seen_at(view, at)
         latest = evaluated(seen)
+        said = marks.as_of(seen, view)
         known = seen.coverage() or Coverage(latest.outcome.at)
         return {
             **present.timed(seen, latest),
@@ -120,7 +122,7 @@ def add_fleet(
                     "pool": verdict.pool,
                     "status": verdict.status.value,
                     "score": present.finite(verdict.score),
-                    "is_muted": is_muted(verdict),
+                    "is_muted": said.is_muted(verdict),
                     "cells": _cells(verdict, known),
                 }
                 for verdict in latest.outcome.verdicts

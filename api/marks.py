@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from api import present
 from api.control import acknowledged_mark, dismissed_mark, mute_mark
 from api.present import Plain
 from detector.control.desk import Desk
-from detector.control.model import Feedback, Mute
+from detector.control.model import Action, AuditEntry, Feedback, Mute
+from detector.control.model import Verdict as Said
+from detector.control.mutes import longest
 from detector.outcome import Incident, Verdict
-from detector.service_view import Latest
+from detector.service_view import Latest, ServiceView
+
+MAX_TOLD = 1000
+"""Lines of the trail that are looked at for what had been said at some time."""
+
+_SAID = {Action.ACKNOWLEDGE: Said.FAULT, Action.DISMISS: Said.FALSE_ALARM}
 
 
 class Marks:
@@ -23,13 +34,20 @@ class Marks:
     def __init__(self, desk: Desk | None) -> None:
         self._desk = desk
 
+    def as_of(self, seen: ServiceView, view: ServiceView) -> Marks:
+        """Return what had been said at the time of `seen`; for `view` itself it is what holds now."""
+        if seen is view or self._desk is None or (latest := seen.latest()) is None:
+            return self
+        return _MarksThen(self._desk, latest.outcome.at)
+
     def said(self) -> tuple[object, ...]:
         """Return what holds now, to compare each by identity: with the same, all marks are the same."""
         return () if self._desk is None else (self._desk.holds(), *self._desk.mutes_in_effect())
 
     def is_dismissed(self, incident_id: str) -> bool:
         """Tell whether an incident is a false alarm."""
-        return self._desk is not None and self._desk.is_dismissed(incident_id)
+        label = self._label_of(incident_id)
+        return label is not None and label.hides
 
     def is_muted(self, verdict: Verdict) -> bool:
         """Tell whether a node or its pool is muted."""
@@ -69,3 +87,44 @@ class Marks:
 
     def _mute_of(self, node: str, pool: str) -> Mute | None:
         return None if self._desk is None else self._desk.mute_of(node, pool, self._desk.now())
+
+
+class _MarksThen(Marks):
+    """Marks as they were at some time of a recording, told by the trail."""
+
+    def __init__(self, desk: Desk, at: float) -> None:
+        super().__init__(desk)
+        self._at = at
+        self._labels = labels_at(desk.ledger.audit(limit=MAX_TOLD, offset=0), at)
+        self._mutes = [mute for mute in desk.ledger.mutes(at) if mute.made_at <= at]
+
+    def _label_of(self, incident_id: str) -> Feedback | None:
+        return self._labels.get(incident_id)
+
+    def _mute_of(self, node: str, pool: str) -> Mute | None:
+        return longest(self._mutes, node, pool, self._at)
+
+
+def labels_at(trail: Sequence[AuditEntry], at: float) -> dict[str, Feedback]:
+    """Return what had been said of each incident by some time.
+
+    Parameters
+    ----------
+    trail
+        Newest first.
+    at
+        Epoch seconds.
+    """
+    labels: dict[str, Feedback] = {}
+    for line in reversed(trail):
+        kind, _, incident_id = line.subject.partition(" ")
+        if line.at > at or kind != "incident":
+            continue
+        if line.action is Action.REOPEN and incident_id in labels:
+            labels[incident_id] = msgspec.structs.replace(labels[incident_id], lifted_at=line.at)
+        elif line.action in _SAID:
+            labels[incident_id] = Feedback(
+                incident_id=incident_id, node="", start=0.0, verdict=_SAID[line.action],
+                by=line.by, note=line.note, at=line.at,
+            )  # fmt: skip
+    return labels

@@ -52,7 +52,7 @@ def create_router(
     _add_nodes(router, view, marks)
     _add_groups(router, view)
     add_series(router, view, _evaluated, past)
-    add_fleet(router, view, _evaluated, marks.is_muted)
+    add_fleet(router, view, _evaluated, marks)
     add_events(router, view, lambda: None if desk is None else desk.holds())
     add_explain(router, view)
     add_recording(router, view)
@@ -97,13 +97,14 @@ def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         """List stored incidents that were open at some time between `since` and `until`."""
         wanted = IncidentFilter(node, state, since, until, was_suspect)
         seen = seen_at(view, at)
+        said = marks.as_of(seen, view)
         return {
             **present.timed(seen, seen.latest()),
             "total": seen.store.count_incidents(wanted),
             "limit": limit,
             "offset": offset,
             "incidents": [
-                marks.incident(item) for item in seen.store.incidents(wanted, limit=limit, offset=offset)
+                said.incident(item) for item in seen.store.incidents(wanted, limit=limit, offset=offset)
             ],
         }
 
@@ -126,7 +127,7 @@ def _add_incidents(router: APIRouter, view: ServiceView, marks: Marks) -> None:
             raise HTTPException(404, f"incident {incident_id!r} is not known")
         return {
             **present.timed(seen, seen.latest()),
-            "incident": marks.incident(found),
+            "incident": marks.as_of(seen, view).incident(found),
             "transitions": [
                 present.plain(item)
                 for item in seen.store.transitions(incident_id=incident_id, limit=MAX_LIMIT)
@@ -153,7 +154,7 @@ def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
     ) -> dict[str, Any]:
         """List what is known of every node."""
         seen = seen_at(view, at)
-        latest = _evaluated(seen)
+        latest, said = _evaluated(seen), marks.as_of(seen, view)
         found = [
             verdict
             for verdict in latest.outcome.verdicts
@@ -164,7 +165,7 @@ def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
             "total": len(found),
             "limit": limit,
             "offset": offset,
-            "nodes": [marks.node(verdict, latest) for verdict in found[offset : offset + limit]],
+            "nodes": [said.node(verdict, latest) for verdict in found[offset : offset + limit]],
         }
 
     @router.get(
@@ -181,12 +182,13 @@ def _add_nodes(router: APIRouter, view: ServiceView, marks: Marks) -> None:
         verdict = next((v for v in latest.outcome.verdicts if v.node == node), None)
         if verdict is None:
             raise HTTPException(404, f"node {node!r} is not known")
+        said = marks.as_of(seen, view)
         return {
             **present.timed(seen, latest),
-            "node": marks.node(verdict, latest),
+            "node": said.node(verdict, latest),
             "evidence": [present.evidence(item) for item in verdict.evidence],
             "incidents": [
-                marks.incident(item)
+                said.incident(item)
                 for item in seen.store.incidents(IncidentFilter(node=node), limit=SHOWN_WITH_NODE)
             ],
             "data_quality": [present.plain(f) for f in latest.outcome.data_quality if f.node == node],

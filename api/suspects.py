@@ -75,7 +75,7 @@ def add_suspects(
     def then(at: float, limit: int, offset: int) -> bytes:
         seen = seen_at(view, at)
         latest = evaluated(seen)
-        return with_time(seen, latest, suspects_without_time(marks, latest, limit, offset))
+        return with_time(seen, latest, suspects_without_time(marks.as_of(seen, view), latest, limit, offset))
 
     @router.get(
         "/suspects",

@@ -44,11 +44,16 @@ RACK = "<b>r2</b>"
 WAIT_MS = 120_000
 
 
-def write_recording(folder: Path) -> Path:
-    """Make a small cluster, some of whose names are bad: two nodes get hot and slow, one after the other."""
+def write_recording(folder: Path, late: str = "") -> Path:
+    """Make a small cluster, some of whose names are bad: two nodes get hot and slow, one after the other.
+
+    Of the node `late`, if any, there is nothing before the 60th step.
+    """
     rng = np.random.default_rng(5)
     folder.mkdir()
     onset = {f"gpu{n:03d}": 40 if f"gpu{n:03d}" == FAULTY else None for n in range(12)} | HOSTILE
+    if late:
+        onset[late] = None
     times = [(START + STEP * k) * 1000 for k in range(N_STEPS + 1)]
     lines = []
     for node, first in onset.items():
@@ -63,7 +68,14 @@ def write_recording(folder: Path) -> Path:
             for name, values in signals.items():
                 labels = {"__name__": name, "Hostname": node, "gpu": str(g), "UUID": f"GPU-{node[:40]}-{g}"}
                 labels["rack"] = RACK if node in (FAULTY, SCRIPT, "gpu001") else "r1"
-                lines.append({"metric": labels, "values": values.tolist(), "timestamps": times})
+                first_step = 60 if node == late else 0
+                lines.append(
+                    {
+                        "metric": labels,
+                        "values": values[first_step:].tolist(),
+                        "timestamps": times[first_step:],
+                    }
+                )
     with gzip.open(folder / "series.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
     (folder / "incident.yaml").write_text(
@@ -103,8 +115,8 @@ def service(case: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def is_over(running: Service) -> bool:
-    notes = running.get("/readyz")[1]["notes"]
-    return any("recording has ended" in note for note in notes) and len(suspects(running)) == 2
+    played = running.get("/v1/recording")[1].get("recording") or {}
+    return played.get("last_at") == START + STEP * N_STEPS and len(suspects(running)) == 2
 
 
 def suspects(running: Service) -> list[dict[str, Any]]:
@@ -377,6 +389,8 @@ def test_a_recording_is_turned_back_and_played(service: Service, tab: Open) -> N
     expect(page.locator("#suspects")).to_contain_text("No node can be judged now: 16 too few samples")
     expect(page.locator("#heat")).to_have_attribute("aria-label", re.compile("16 nodes: 0 suspect"))
     expect(page.locator("#state")).to_contain_text("shown as of")
+    for of_now in ("the recording has ended", "ready", "old"):
+        expect(page.locator("#state")).not_to_contain_text(of_now)
     assert f"at={START + STEP}" in page.url
     page.keyboard.press("ArrowRight")
     expect(slider).to_have_value(str(START + 2 * STEP))
@@ -546,6 +560,48 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(case: Path, tmp_path: Path, ta
         expect(card).to_contain_text("acknowledged by kim")
         assert page.evaluate("localStorage.length + document.cookie.length") == 0
         assert all(reader not in url and operator not in url for url in one.asked)
+    finally:
+        running.process.kill()
+        running.process.wait(30)
+
+
+def test_a_page_turned_back_tells_nothing_that_came_later(tmp_path: Path, tab: Open) -> None:
+    running = Service(tmp_path, settings_of(write_recording(tmp_path / "late", late="gpu020")))
+    try:
+        wait_for(lambda: is_over(running), seconds=240, what=running.text)
+        incident = next(item for item in suspects(running) if item["node"] == FAULTY)
+        named = incident["suspect_since"]
+        one = tab(running)
+        page = one.go("/")
+        card = page.locator(f'article[data-node="{FAULTY}"]')
+        card.get_by_role("button", name="Acknowledge").click()
+        page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
+        expect(card).to_contain_text("acknowledged by")
+        page.locator(".rec-mark").first.click()
+        expect(page.locator("#state")).to_contain_text("shown as of")
+        expect(card).to_be_visible()
+        expect(card).not_to_contain_text("acknowledged")
+        # an incident that had not begun
+        page.goto(f"{one.base}/incidents/{quote(incident['incident_id'], safe='')}?at={START + 10 * STEP}")
+        expect(page.locator("#head")).to_contain_text(
+            f"At 2026-01-01 {clock(START + 10 * STEP)} this incident had not begun"
+        )
+        expect(page.locator("#problem")).to_be_empty()
+        page.get_by_role("link", name="Go to when it was named").click()
+        expect(page.locator("#head .state")).to_contain_text("suspect")
+        expect(page.locator("#feedback")).to_contain_text("nobody has said")
+        expect(page.locator("#steps .said")).to_have_count(0)
+        assert page.url.endswith(f"at={named:.0f}")
+        # a node of which nothing had been seen, and one that never was
+        page.goto(f"{one.base}/nodes/gpu020?at={START + 30 * STEP}")
+        expect(page.locator("#head")).to_contain_text("this node was not there yet")
+        expect(page.locator("#problem")).to_be_empty()
+        page.get_by_role("button", name="Newest").click()
+        expect(page.locator("#head .state")).to_be_visible()
+        expect(page.locator("#head")).not_to_contain_text("not there yet")
+        page.goto(f"{one.base}/nodes/gpu404?at={START + 30 * STEP}")
+        expect(page.locator("#problem")).to_contain_text("is not known")
+        assert [text for text in one.complaints if "status of 404" not in text] == []
     finally:
         running.process.kill()
         running.process.wait(30)

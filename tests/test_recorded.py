@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
+from api.marks import labels_at
 from detector import service_recorded
+from detector.control.model import Action, AuditEntry
 from detector.core.series_view import SeriesQuery
 from detector.replay import replay_case
 from detector.service_recorded import Recorded
@@ -50,6 +53,16 @@ def get(running: Process, path: str, **query: Any) -> dict[str, Any]:
     status, body = running.get(f"/v1/{path}{'?' if query else ''}{urlencode(query)}")
     assert status == 200, body
     return dict(body)
+
+
+def say(running: Process, path: str, **sent: Any) -> int:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{running.port()}{path}",
+        data=json.dumps(sent).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return int(answer.status)
 
 
 def extent(running: Process) -> dict[str, Any]:
@@ -159,6 +172,44 @@ def test_the_report_of_an_incident_is_as_of_that_time(service: Process, flag: di
     assert "pending to suspect" not in earlier
     assert service.get(f"{path}?at={CASE_START + STEP}")[0] == 404
     assert service.get("/v1/incidents/nobody@1/report")[0] == 404
+
+
+def test_what_operators_said_later_had_not_been_said_then(service: Process, flag: dict[str, Any]) -> None:
+    incident = f"{FAULTY}@{flag['since']:.0f}"
+    assert say(service, f"/v1/incidents/{incident}/acknowledge", by="kim") == 200
+    assert say(service, "/v1/mutes", node=FAULTY, for_s=600, reason="x", by="kim") == 201
+    for query, is_said in (({}, True), ({"at": END}, True), ({"at": END - STEP}, False)):
+        (suspect,) = get(service, "suspects", **query)["suspects"]
+        node = get(service, f"nodes/{FAULTY}", **query)
+        (of_all,) = [n for n in get(service, "nodes", **query)["nodes"] if n["node"] == FAULTY]
+        (cell,) = [n for n in get(service, "fleet", **query)["nodes"] if n["node"] == FAULTY]
+        one = get(service, f"incidents/{incident}", **query)["incident"]
+        (listed,) = get(service, "incidents", **query)["incidents"]
+        for shown in (suspect, node["node"], of_all, *node["incidents"], one, listed):
+            assert (shown["acknowledged"] is not None) == is_said
+        for shown in (suspect, node["node"], of_all):
+            assert (shown["muted"] is not None) == is_said
+        assert cell["is_muted"] == is_said
+
+
+def test_labels_are_those_that_the_trail_had_by_then() -> None:
+    def line(at: float, action: Action, subject: str = "incident a@1") -> AuditEntry:
+        return AuditEntry(at=at, by="kim", action=action, subject=subject, note="n")
+
+    trail = [
+        line(50, Action.EXPORT),
+        line(40, Action.REOPEN),
+        line(30, Action.DISMISS),
+        line(20, Action.ACKNOWLEDGE),
+        line(10, Action.REPAIRED, "node a"),
+        line(10, Action.REOPEN, "incident b@1"),
+    ]
+    assert labels_at(trail, 19) == {}
+    said = {at: labels_at(trail, at)["a@1"] for at in (20, 30, 39, 40, 60)}
+    assert [(label.acknowledges, label.hides) for label in said.values()] == [
+        (True, False), (False, True), (False, True), (False, False), (False, False)
+    ]  # fmt: skip
+    assert (said[20].by, said[20].note, said[20].at) == ("kim", "n", 20)
 
 
 @pytest.mark.parametrize("path", ["suspects", "fleet", "groups", "incidents", f"explain?node={FAULTY}"])

@@ -83,12 +83,26 @@ const asOf = (path) => (shownAt !== null && AS_OF.test(path) ? `${path}${path.in
 
 /** GET as JSON, as of the time that is shown. While an evaluation is under way it asks again, a few times. */
 export async function get(path, tries = 4) {
-  const response = await send(asOf(path), { headers: { Accept: "application/json" } });
+  return ask(asOf(path), tries);
+}
+
+/** Whether there is an answer as of now, whatever time is shown. */
+export async function isThereNow(path) {
+  try {
+    return await ask(path, 4);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
+}
+
+async function ask(path, tries) {
+  const response = await send(path, { headers: { Accept: "application/json" } });
   if (response.ok) return response.json();
   const why = await refusal(response);
   if (response.status === 503 && response.headers.get("retry-after") === "2" && tries > 1) {
     await pause(2000);
-    return get(path, tries - 1);
+    return ask(path, tries - 1);
   }
   throw new ApiError(response.status, why);
 }

@@ -1,7 +1,7 @@
 // One incident: how it went, what was said of it, its evidence over its time, and what can be done about it.
 
 import { buttons, exportButton, reportButton } from "./actions.js";
-import { ApiError, get, inPath, nodePage, pinned, steady, SUBJECT } from "./api.js";
+import { ApiError, get, inPath, isThereNow, nodePage, pinned, steady, SUBJECT } from "./api.js";
 import { fill, h, name, problem } from "./dom.js";
 import { Charts } from "./evidence.js";
 import { diagnosis, marks } from "./parts.js";
@@ -69,6 +69,15 @@ async function trailOf(item) {
   return entries.filter(about).reverse();
 }
 
+/** Turned back to before it began. */
+function notYet(item) {
+  document.title = `${item.node} · Oddnode`;
+  fill("head", h("h1", null, h("a", { href: nodePage(item.node) }, name(item.node))),
+    h("p.note", null, `At ${clock(pinned())} this incident had not begun: its first sign came ${span(item.active_at - pinned())} later, at ${clock(item.active_at)}. `,
+      h("a", { href: `?at=${item.suspect_at ?? item.active_at}` }, item.suspect_at === null ? "Go to its first sign" : "Go to when it was named")));
+  for (const id of ["steps", "feedback", "evidence"]) fill(id, h("p.quiet", null, "nothing yet"));
+}
+
 async function show() {
   try {
     const answer = await get(`v1/incidents/${inPath(SUBJECT)}`);
@@ -83,8 +92,14 @@ async function show() {
     fill("feedback", said.length ? said : h("p.quiet", null, "nobody has said what it was"));
     await charts.show({ items: item.evidence, incident: item, now, until: item.cleared_at === null ? null : item.cleared_at + AFTER_S });
   } catch (error) {
+    const later = error instanceof ApiError && error.status === 404 && pinned() !== null ? await isThereNow(`v1/incidents/${inPath(SUBJECT)}`) : null;
+    if (later) {
+      problem("");
+      notYet(later.incident);
+      return;
+    }
     problem(error.message);
-    if (error instanceof ApiError && error.status === 404) fill("head", h("h1", null, name(SUBJECT)), pinned() === null ? null : h("p.when", null, "it had not begun yet"));
+    if (error instanceof ApiError && error.status === 404) fill("head", h("h1", null, name(SUBJECT)));
     if (error instanceof ApiError && error.status < 500) for (const id of ["steps", "feedback", "evidence"]) fill(id, h("p.quiet", null, "–"));
     throw error;
   }

@@ -1,7 +1,7 @@
 // One node: why it is named, what moved first, and each piece of evidence against its peers.
 
 import { buttons } from "./actions.js";
-import { ApiError, get, incidentPage, inPath, nodePage, pinned, steady, SUBJECT } from "./api.js";
+import { ApiError, get, incidentPage, inPath, isThereNow, nodePage, pinned, steady, SUBJECT } from "./api.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
 import { Charts } from "./evidence.js";
 import { diagnosis, marks, score } from "./parts.js";
@@ -107,6 +107,14 @@ async function neighbours(answer) {
   })));
 }
 
+/** Turned back to before the node had sent anything. */
+function notYet() {
+  document.title = `${SUBJECT} · Oddnode`;
+  fill("head", h("h1", null, name(SUBJECT)), h("p.note", null, `At ${clock(pinned())} this node was not there yet: nothing of it had been seen.`));
+  for (const id of ["why", "evidence", "past"]) fill(id, h("p.quiet", null, "nothing yet"));
+  for (const id of ["s-order", "s-near", "s-decision"]) $(id).hidden = true;
+}
+
 async function show() {
   try {
     const told = await get(`v1/explain?${new URLSearchParams({ node: SUBJECT })}`);
@@ -132,6 +140,11 @@ async function show() {
       fill("evidence", h("p.quiet", null, "no data"));
     }
   } catch (error) {
+    if (error instanceof ApiError && error.status === 404 && pinned() !== null && await isThereNow(`v1/nodes/${inPath(SUBJECT)}`)) {
+      problem("");
+      notYet();
+      return;
+    }
     problem(error.message);
     if (error instanceof ApiError && error.status < 500) for (const id of ["why", "evidence", "past"]) fill(id, h("p.quiet", null, "–"));
     throw error;

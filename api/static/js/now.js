@@ -70,7 +70,7 @@ function events(answer, now) {
 }
 
 function mutes(answer) {
-  $("s-mutes").hidden = !answer.mutes.length;
+  $("s-mutes").hidden = pinned() !== null || !answer.mutes.length; // the list is of now, the marks of nodes are of then
   fill("mutes", h("ul.plain", null, answer.mutes.slice(0, 50).map((mute) => {
     const what = [mute.node && `node ${mute.node}`, mute.pool && `pool ${mute.pool}`, mute.metric && `metric ${mute.metric}`].filter(Boolean).join(", ");
     return h("li", null, h("span.tag", null, mute.state), " ", name(what),
@@ -82,12 +82,17 @@ const fact = (label, value, kind = "") => h("div", { class: `fact ${kind}` }, h(
 
 function strip() {
   if (!ready) return;
-  const age = ready.data_age_s;
   const status = Object.entries(counts).map(([key, n]) => `${n} ${key}`).join(", ");
+  if (pinned() !== null) {
+    // what the service is now is nothing of then
+    fill("state", fact("shown as of", clock(pinned())), fact("nodes", status || "–"), coverage);
+    return;
+  }
+  const age = ready.data_age_s;
   fill("state",
     fact("verdicts", ready.is_ready ? "● ready" : "▲ not ready", ready.is_ready ? "ok" : "bad"),
     fact("data", age === null ? "none yet" : `${span(age)} old${ready.is_partial ? ", partial" : ""}`),
-    pinned() === null ? fact("evaluated", clock(ready.at)) : fact("shown as of", clock(pinned())),
+    fact("evaluated", clock(ready.at)),
     fact("nodes", status || "–"),
     coverage,
     [...ready.reasons.map((text) => h("p.warn", null, name(text))), ...ready.notes.map((text) => h("p.note", null, name(text)))]);
