@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,10 +124,17 @@ def top(
     first = look(base, token_file)
     if once or not console.is_terminal or console.is_dumb_terminal:
         raise typer.Exit(_printed(first, limit))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     try:
         _follow(console, base, first, every, limit, token_file)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+def _end(number: int, frame: object) -> None:
+    """End in order: the screen of its own would be left to the shell otherwise."""
+    sys.exit(128 + number)
 
 
 def look(base: str, token_file: Path | None) -> Seen | None:

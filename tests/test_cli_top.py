@@ -229,6 +229,23 @@ def test_a_terminal_follows_a_service_across_its_restart(tmp_path: Path, start: 
         terminal.close()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_is_given_back_whatever_ends_it(view: FakeView, number: signal.Signals) -> None:
+    with served(view) as url:
+        terminal = Terminal("--url", url, "--every", "3600")
+        try:
+            wait_for(lambda: "4 nodes" in terminal.text(), what=terminal.text)
+            assert "\x1b[?1049h" in terminal.raw
+            terminal.process.send_signal(number)
+            wait_for(lambda: terminal.text() and terminal.process.poll() is not None, what=terminal.text)
+            assert terminal.process.returncode == 128 + number
+            terminal.text()
+            assert "\x1b[?1049l" in terminal.raw
+            assert "\x1b[?25h" in terminal.raw.rpartition("\x1b[?25l")[2], "the cursor is seen again"
+        finally:
+            terminal.close()
+
+
 def test_no_answer_at_first_is_an_error() -> None:
     result = CliRunner().invoke(app, ["top", "--url", "http://127.0.0.1:9"])
     assert isinstance(result.exception, OddnodeError)
