@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from detector.tokens import hash_of, make_token
 from tests import test_console_browser as console
-from tests.test_console_browser import FAULTY, SCRIPT, Open, Service, settings_of
+from tests.test_console_browser import FAULTY, SCRIPT, START, STEP, Open, Service, settings_of
 
 pytestmark = console.pytestmark
 browser, case, service, tab = console.browser, console.case, console.service, console.tab
@@ -105,3 +105,41 @@ def test_a_reader_may_look_and_not_try(case: Path, tmp_path: Path, tab: Open) ->
     finally:
         running.process.kill()
         running.process.wait(30)
+
+
+def test_what_cannot_be_tried_is_told_at_its_field(service: Service, tab: Open) -> None:
+    before = service.get("/v1/what-if")[1]["run"]
+    one = tab(service)
+    page = one.go("/tune")
+    field = page.locator(".knob").filter(has=page.get_by_label(THRESHOLD, exact=True))
+    for value, why in (("-3", "must be from"), ("", "a number is needed"), ("1e9", "must be from")):
+        put(page, THRESHOLD, value) if value else page.get_by_label(THRESHOLD, exact=True).fill("")
+        page.locator("#try").click()
+        expect(field.locator(".wrong")).to_contain_text(why)
+        expect(page.locator("#problem")).to_contain_text(f"Not tried: {THRESHOLD} {why}")
+        expect(page.get_by_label(THRESHOLD, exact=True)).to_be_focused()
+        expect(page.get_by_label(THRESHOLD, exact=True)).to_have_attribute("aria-invalid", "true")
+    put(page, THRESHOLD, "6")
+    expect(field.locator(".wrong")).to_be_empty()
+    put(page, "Last hours", "0")
+    page.locator("#try").click()
+    expect(page.locator("#problem")).to_contain_text("hours must be from 0.01 to")
+    page.get_by_role("button", name="Values in effect").click()
+    expect(page.locator("#problem")).to_be_empty()
+    assert service.get("/v1/what-if")[1]["run"] == before, "nothing was tried"
+    assert one.complaints == []
+
+
+def test_a_time_that_pages_are_turned_back_to_is_kept(service: Service, tab: Open) -> None:
+    at = START + 50 * STEP
+    one = tab(service)
+    page = one.go(f"/?at={at}")
+    expect(page.locator("#state")).to_contain_text("shown as of")
+    page.get_by_role("link", name="Tune").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tune")
+    assert page.url.endswith(f"/tune?at={at}")
+    expect(page.locator("#ends")).to_contain_text("The hours end at the newest evaluation, not at 2026-01-01")
+    page.get_by_role("link", name="Incidents", exact=True).click()
+    expect(page.locator("#recording")).to_contain_text("as of 2026-01-01")
+    assert f"at={at}" in page.url
+    assert one.complaints == []

@@ -77,7 +77,14 @@ export function pin(at) {
   if (at === null) query.delete("at");
   else query.set("at", String(at));
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+  links();
 }
+
+/** The links of the head lead to the same time. */
+function links() {
+  for (const link of document.querySelectorAll(".top a[href]")) link.search = shownAt === null ? "" : `?at=${shownAt}`;
+}
+links();
 
 const asOf = (path) => (shownAt !== null && AS_OF.test(path) ? `${path}${path.includes("?") ? "&" : "?"}at=${shownAt}` : path);
 

@@ -28,7 +28,7 @@ class Track {
     this.isFirst = true;
     this.turning = 0;
     this.play = h("button", { type: "button", id: "rec-play", onclick: () => this.toggle() });
-    this.slider = h("input", { type: "range", id: "rec-time", "aria-label": "Time of the recording", oninput: () => this.show(Number(this.slider.value)), onchange: () => this.links() });
+    this.slider = h("input", { type: "range", id: "rec-time", "aria-label": "Time of the recording", oninput: () => this.show(Number(this.slider.value)) });
     this.marks = h("div.rec-marks", { role: "group", "aria-label": "When somebody was named" });
     this.text = h("span.rec-at", { role: "status" });
     this.newest = h("button", { type: "button", onclick: () => this.show(null) }, "Newest");
@@ -58,7 +58,7 @@ class Track {
   }
 
   draw() {
-    const { start, end, step_s: step, first_at: first, last_at: last, marks } = this.known;
+    const { start, end, step_s: step, last_at: last, marks } = this.known;
     const at = pinned() ?? last;
     for (const [key, value] of [["min", Math.ceil(start / step) * step], ["max", Math.max(end, last)], ["step", step]]) if (this.slider[key] !== String(value)) this.slider[key] = value;
     this.slider.value = at;
@@ -78,8 +78,6 @@ class Track {
         return button;
       }));
     }
-    this.first = first;
-    this.links();
   }
 
   /** Show a time, or with null what is newest, as it goes on. */
@@ -112,12 +110,5 @@ class Track {
   stop() {
     clearInterval(this.turning);
     this.turning = 0;
-  }
-
-  /** The links of the head lead to the same time. */
-  links() {
-    for (const link of document.querySelectorAll(".top a[href]")) {
-      link.search = pinned() === null ? "" : `?at=${pinned()}`;
-    }
   }
 }

@@ -1,6 +1,6 @@
 // Other settings tried on the last hours: the form, how far it is, and the alarms before and after.
 
-import { change, follow, get, nodePage, pause, steady } from "./api.js";
+import { change, follow, get, nodePage, pause, pinned, steady } from "./api.js";
 import { $, fill, h, name, problem, say, table } from "./dom.js";
 import { clock, number, span } from "./words.js";
 
@@ -19,11 +19,32 @@ function field(item) {
   const input = h("input", {
     type: "number", id, name: item.name, min: String(item.least), max: String(item.most), step: item.is_whole ? "1" : "any",
     value: String(item.value), required: true, "aria-describedby": `${id}-text`,
-    oninput: () => mark(input),
+    oninput: () => { mark(input); if (isRight(input)) complain(input); },
   });
   return h("div.knob", null, h("label", { for: id }, h("code", null, item.name)),
     h("span.pair", null, input, h("span.quiet", null, item.unit)),
-    h("span.quiet", { id: `${id}-text` }, h("span", { id: `${id}-now` }, `in effect: ${number(item.value, 6)}; `), item.text));
+    h("span.quiet", { id: `${id}-text` }, h("span", { id: `${id}-now` }, `in effect: ${number(item.value, 6)}; `), item.text),
+    h("span.wrong", { "data-for": id, role: "alert" }));
+}
+
+/** What is wrong with a value, in words; empty when nothing is, or when it stays as it is. */
+function wrong(input) {
+  const { validity, min, max } = input;
+  if (validity.valueMissing || validity.badInput) return "a number is needed";
+  if (!isChanged(input) && input.id !== "hours") return ""; // what stays may lie outside of what can be tried
+  if (validity.rangeUnderflow || validity.rangeOverflow) return `must be from ${number(Number(min), 6)} to ${number(Number(max), 6)}`;
+  if (validity.stepMismatch) return "must be a whole number";
+  return "";
+}
+
+const isRight = (input) => wrong(input) === "";
+
+/** Say at the field what is wrong with it; only when it is tried, as what moves under the pointer loses its click. */
+function complain(input) {
+  const text = wrong(input);
+  document.querySelector(`[data-for="${input.id}"]`).textContent = text;
+  if (text) input.setAttribute("aria-invalid", "true");
+  else input.removeAttribute("aria-invalid");
 }
 
 const isChanged = (input) => input.value !== "" && Number(input.value) !== inEffect[input.name];
@@ -46,10 +67,11 @@ function form(answer) {
     }
     return;
   }
-  const hours = h("input", { type: "number", id: "hours", min: "0.01", max: String(answer.max_hours), step: "any", value: String(Math.min(1, answer.max_hours)), required: true });
+  const hours = h("input", { type: "number", id: "hours", min: "0.01", max: String(answer.max_hours), step: "any", value: String(Math.min(1, answer.max_hours)), required: true,
+    oninput: () => { if (isRight(hours)) complain(hours); } });
   $("knobs").replaceChildren(
     h("div.knob-list", null, answer.settings.map(field)),
-    h("div.buttons", null, h("span.pair", null, h("label", { for: "hours" }, "Last hours"), hours, h("span.quiet", null, `at most ${number(answer.max_hours)}`)),
+    h("div.buttons", null, h("span.pair", null, h("label", { for: "hours" }, "Last hours"), hours, h("span.quiet", null, `at most ${number(answer.max_hours)}`), h("span.wrong", { "data-for": "hours", role: "alert" })),
       h("button.main", { type: "submit", id: "try", disabled: !answer.is_on }, "Try it"),
       h("button", { type: "button", id: "reset", onclick: reset }, "Values in effect"),
       answer.is_on ? null : h("span.quiet", null, "switched off: what_if.enabled")));
@@ -60,14 +82,20 @@ function reset() {
   for (const input of inputs()) {
     input.value = String(inEffect[input.name]);
     mark(input);
+    complain(input);
   }
+  problem("");
   $("try").focus();
 }
 
 async function begin() {
-  // what stays as it is may lie outside of what can be tried
-  const asked = [...inputs().filter((input) => input.value === "" || isChanged(input)), $("hours")];
-  if (asked.some((input) => !input.reportValidity())) return;
+  const refused = [...inputs(), $("hours")].filter((input) => !isRight(input));
+  refused.forEach(complain);
+  if (refused.length) {
+    problem(`Not tried: ${refused.map((input) => `${input.name || "hours"} ${wrong(input)}`).join("; ")}.`);
+    refused[0].focus();
+    return;
+  }
   const changes = Object.fromEntries(inputs().filter(isChanged).map((input) => [input.name, Number(input.value)]));
   if (!Object.keys(changes).length) {
     problem("Nothing is changed yet: change a value first.");
@@ -183,6 +211,13 @@ async function poll() {
   refresh();
 }
 
+/** What is tried ends now, whatever time the other pages show. */
+function ends() {
+  const at = pinned();
+  $("ends").textContent = at === null ? "" : `The hours end at the newest evaluation, not at ${clock(at)}, to which the other pages are turned back.`;
+  $("ends").hidden = at === null;
+}
+
 async function show() {
   try {
     const answer = await get("v1/what-if");
@@ -204,4 +239,5 @@ async function show() {
   }
 }
 
+ends();
 follow(refresh);
