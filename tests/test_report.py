@@ -27,6 +27,7 @@ from detector.control.desk import Desk
 from detector.control.model import Action, AuditEntry
 from detector.errors import OddnodeError
 from detector.evaluation.model import Moment, Trace
+from detector.evaluation.svg import time_ticks
 from detector.outcome import GroupEvent, Outcome
 from detector.replay import pipeline_for
 from detector.store import Store
@@ -125,7 +126,7 @@ def test_a_recording_tells_who_where_since_when_and_why(case: Path, tmp_path: Pa
     page, told = opened(browser, out)
     assert told == [], "neither a complaint nor a request"
     assert page.locator("h1").inner_text() == f"{FAULTY}, gpu 2"
-    facts = page.locator("dl").inner_text()
+    facts = page.locator("dl").first.inner_text()
     assert "GPU-7-2" in facts, "by which the vendor knows it"
     assert "11 other nodes of pool main" in facts
     first = re.search(r"first sign\s+2026-01-01 00:(\d\d):\d\d UTC", facts)
@@ -144,6 +145,14 @@ def test_a_recording_tells_who_where_since_when_and_why(case: Path, tmp_path: Pa
     colour = "e => getComputedStyle(e).stroke"
     assert plots.first.locator("polyline.value").first.evaluate(colour) == "rgb(26, 86, 219)"
     assert plots.first.locator("line.named").count() == 1
+    axis = plots.first.locator("text").all_text_contents()
+    assert "UTC" in axis
+    clocks = [text for text in axis if re.fullmatch(r"(01-01 )?\d\d:\d\d", text)]
+    assert 4 <= len(clocks) <= 7
+    assert clocks[0].startswith("01-01 ")
+    words = page.locator("dl").last.inner_text()
+    for word in ("peers", "MAD", "robust deviations (z)", "worth"):
+        assert word in words
 
 
 @pytest.mark.slow
@@ -422,3 +431,22 @@ def test_without_the_extra_it_is_said(case: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "weasyprint", None)
     with pytest.raises(StoryError, match=r"needs the extra pdf: pip install 'oddnode\[pdf\]'"):
         pdf_of("<p>x</p>")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        (2, ["12-31 23:59:00", "23:59:30", "01-01 00:00:00", "00:00:30", "00:01:00"]),
+        (45, ["12-31 23:40", "23:50", "01-01 00:00", "00:10", "00:20"]),
+        (60 * 30, ["12-31 12:00", "18:00", "01-01 00:00", "06:00", "12:00"]),
+        (
+            60 * 24 * 60,
+            ["12-08 00:00", "12-18 00:00", "12-28 00:00", "01-07 00:00", "01-17 00:00", "01-27 00:00"],
+        ),
+    ],
+)
+def test_axes_tell_round_times_of_day(minutes: int, told: list[str]) -> None:
+    midnight = 1_767_225_600.0
+    ticks = time_ticks(midnight - minutes * 30, midnight + minutes * 30)
+    assert [text for _, text in ticks] == told
+    assert all(midnight - minutes * 30 <= at <= midnight + minutes * 30 for at, _ in ticks)

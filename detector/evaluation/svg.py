@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from detector.evaluation.model import Trace
 from detector.evaluation.scoring import CaseScore
 from detector.evaluation.spans import Span
-from detector.evaluation.words import seconds_words, utc_words
+from detector.evaluation.words import utc_words
 
 WIDTH = 860
 LEFT, RIGHT = 150, 12
@@ -21,6 +22,9 @@ LANE = 18
 MAX_LANES = 14
 MAX_POINTS = 400
 PLOT_HEIGHT = 150
+MAX_TICKS = 6
+TICKS_S = (5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+"""Distances between times that are told below a drawing, seconds."""
 
 FloatArray = NDArray[np.float64]
 
@@ -189,13 +193,32 @@ def _lane_name(name: str, top: float) -> str:
     return f"<text x='{LEFT - 6}' y='{top + 13}' class='end'>{escape(shown)}</text>"
 
 
+def time_ticks(start: float, end: float) -> list[tuple[float, str]]:
+    """Return round times of day (UTC) in a time span, and their words; the date is told where it is new."""
+    every = next((step for step in TICKS_S if (end - start) / step <= MAX_TICKS), None)
+    if every is None:
+        days = math.ceil((end - start) / 86400.0 / MAX_TICKS)
+        every = days * 86400
+    times = [k * every for k in range(math.ceil(start / every), math.floor(end / every) + 1)]
+    found: list[tuple[float, str]] = []
+    day = ""
+    for at in [float(time) for time in times] or [start]:
+        date, _, clock = utc_words(at).partition(" ")
+        shown = clock if every < 60 else clock[:5]
+        found.append((at, shown if date == day else f"{date[5:]} {shown}"))
+        day = date
+    return found
+
+
 def _time_axis(x: _Axis, line_y: float, text_y: float) -> str:
-    parts = [f"<line class='axis' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{line_y}' y2='{line_y}'/>"]
-    for k in range(5):
-        at = x.start + (x.end - x.start) * k / 4
-        anchor = "start" if k == 0 else "end" if k == 4 else "middle"
-        label = utc_words(at)[5:16] if k == 0 else f"+{seconds_words(at - x.start)}"
+    parts = [
+        f"<line class='axis' x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{line_y}' y2='{line_y}'/>",
+        f"<text x='{LEFT - 6}' y='{text_y}' class='end'>UTC</text>",
+    ]
+    for at, label in time_ticks(x.start, x.end):
         left = float(x.at(np.array([at]))[0])
+        anchor = "start" if left < LEFT + 30 else "end" if left > WIDTH - RIGHT - 30 else "middle"
+        parts.append(f"<line class='axis' x1='{left:.1f}' x2='{left:.1f}' y1='{line_y}' y2='{line_y + 4}'/>")
         parts.append(f"<text x='{left:.1f}' y='{text_y}' text-anchor='{anchor}'>{escape(label)}</text>")
     return "".join(parts)
 

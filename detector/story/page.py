@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from html import escape
 
+from detector.core.evidence import BAND_SIGMAS
 from detector.evaluation.report_style import STYLE, on_paper
 from detector.evaluation.svg import Mark, signal_plot
 from detector.evaluation.words import seconds_words
@@ -19,6 +20,20 @@ MAX_ROWS = 200
 
 MAX_TEXT = 2000
 """Characters of one text."""
+
+WORDS = (
+    ("peers", "nodes or parts that do the same work at the same time: their readings should be alike"),
+    ("median", "the reading in the middle: half of the peers are above it, half below"),
+    ("MAD", "median of the peers' distances from their median; 1.4826 MAD is one robust deviation"),
+    ("robust deviations (z)", "distance from the peers' median in these; beyond 5 it is hardly chance"),
+    (
+        "ordinary band",
+        f"{BAND_SIGMAS:g} robust deviations to either side: nearly all healthy readings lie in it",
+    ),
+    ("habit", "by how much this part differs from its peers anyway: only what goes beyond it counts"),
+    ("worth", "share of what is needed to name a node: pieces of evidence add up, 1 is the threshold"),
+)
+"""What a reader who does not know Oddnode needs."""
 
 _OWN = """
 body { max-width:900px }
@@ -175,7 +190,11 @@ def _evidence(story: Story, style: str) -> str:
         return ""
     has_plots = any(piece.trace is not None for piece in story.pieces)
     cards = [_card(piece, story.incident, style) for piece in story.pieces[:MAX_ROWS]]
-    return f"<h2>Evidence</h2>{_key(style) if has_plots else ''}{''.join(cards)}"
+    words = "".join(f"<dt>{_text(word)}</dt><dd>{_text(meaning)}</dd>" for word, meaning in WORDS)
+    return (
+        f"<h2>Evidence</h2>{_key(style) if has_plots else ''}{''.join(cards)}"
+        f"<h2>The words in it</h2><dl class='small'>{words}</dl>"
+    )
 
 
 def _key(style: str) -> str:
@@ -191,7 +210,7 @@ def _key(style: str) -> str:
         ("<line class='named' x1='22' x2='22' y1='0' y2='16'/>", "named"),
     )
     body = "".join(f"{sample(drawing)}{word}" for drawing, word in pieces)
-    return f"<p class='small key'>{body}. Times are UTC.</p>"
+    return f"<p class='small key'>{body}. Times of day are UTC.</p>"
 
 
 def _card(piece: Piece, incident: Incident, style: str) -> str:
