@@ -13,6 +13,7 @@ import uvicorn
 
 from api.access import Entrance, Policy
 from api.app import create_app
+from detector.app_connection import BACKLOG, Connection
 from detector.app_door import Door, Server, listen, tls_context
 from detector.app_parts import Parts, parts_of
 from detector.app_running import Running
@@ -179,6 +180,7 @@ def make_server(
     reporter: Reporter | None = None,
 ) -> Server:
     """Return what answers requests, for one door."""
+    Connection.bound()
     config = uvicorn.Config(
         create_app(
             view,
@@ -191,7 +193,7 @@ def make_server(
             reporter=reporter,
         ),
         log_config=None, access_log=False, lifespan="off", server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=GRACE_S, http=Connection, backlog=BACKLOG,
     )  # fmt: skip
     config.load()
     config.ssl = door.tls
