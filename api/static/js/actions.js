@@ -49,14 +49,16 @@ function ask(title, hint, fields, button, send) {
   dialog.showModal();
 }
 
-/** Buttons for one incident of a node, as far as they make sense for it; `after`, a steady refresh, follows each change. */
-export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen, after }) {
+/** Buttons for one incident of a node, as far as they make sense for it, and then `files`; `after`, a steady refresh, follows each change. */
+export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen, after, files = [] }) {
   const done = (told) => {
     after();
     return told;
   };
   const button = (label, onclick) => h("button", { type: "button", "data-key": `${label} ${node}`, onclick }, label);
-  if (pinned() !== null) return h("p.quiet", null, "Shown as it was: what operators do is done at the newest evaluation.");
+  if (pinned() !== null) {
+    return [h("p.quiet", null, "Shown as it was: what operators do is done at the newest evaluation."), files.length ? h("div.buttons", null, files) : null];
+  }
   const found = [];
   if (incident && !acknowledged) {
     found.push(button(dismissed ? "Take back" : "Acknowledge", () => {
@@ -106,7 +108,7 @@ export function buttons({ node, incident, acknowledged, dismissed, muted, isOpen
         });
     }));
   }
-  return h("div.buttons", null, found);
+  return h("div.buttons", null, found, files);
 }
 
 const making = new Set();

@@ -8,7 +8,7 @@ import { clock, number, span } from "./words.js";
 
 const FIRST = 8;
 const AT_ONCE = 3;
-const PEERS = 12;
+const PEERS = 8;
 const BEFORE_S = 900; // shown before the first sign
 const PASTS = [["not shown", 0], ["10 min earlier", 600], ["1 h earlier", 3600], ["1 day earlier", 86400], ["1 week earlier", 604800]];
 const KEPT_STEPS = 20;

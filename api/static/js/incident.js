@@ -28,10 +28,9 @@ function head(item, node, now) {
     buttons({
       node: item.node, incident: item.suspect_at === null ? null : item.id, acknowledged: item.acknowledged, dismissed: item.dismissed,
       // what is over needs no quiet, and its node is healthy or has another incident
-      muted: isOpen ? node?.node.muted ?? null : {}, isOpen, after: refresh,
+      muted: isOpen ? node?.node.muted ?? null : {}, isOpen, after: refresh, files: [reportButton(item.id), exportButton(item.id)],
     }),
-    isOpen ? null : h("p.quiet", null, "It is over. ", newer ? [h("a", { href: nodePage(item.node) }, "The node"), " has another incident now."] : "What is done about the node is done on ", newer ? null : [h("a", { href: nodePage(item.node) }, "its page"), "."]),
-    h("div.buttons", null, reportButton(item.id), exportButton(item.id)));
+    isOpen ? null : h("p.quiet", null, "It is over. ", newer ? [h("a", { href: nodePage(item.node) }, "The node"), " has another incident now."] : "What is done about the node is done on ", newer ? null : [h("a", { href: nodePage(item.node) }, "its page"), "."]));
 }
 
 /** Time from first sign to end as a bar, and all that happened in it as a list. */
