@@ -127,6 +127,7 @@ class Store(StoreWriter, StoreReader):
 
     def _writing(self) -> sqlite3.Connection:
         """Return the writer of the file that lies at the path now: it may have been deleted or replaced."""
+        self._hold_lock()
         if self._writer is not None and _inode(self.path) != self._opened:
             log.error("store path=%s was_replaced=true: opened anew", self.path)
             self._writer.close()
@@ -134,6 +135,14 @@ class Store(StoreWriter, StoreReader):
         if self._writer is None:
             self._writer = self._open()
         return self._writer
+
+    def _hold_lock(self) -> None:
+        """Take the lock anew when its file was deleted: another evaluator would find none."""
+        held = os.fstat(self._lock_file.fileno())
+        if _inode(_lock_path(self.path)) != (held.st_dev, held.st_ino):
+            taken = _lock(self.path, 0.0, threading.Event())
+            self._lock_file.close()
+            self._lock_file = taken
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -233,9 +242,13 @@ def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _CORRUPT_CODES
 
 
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
 def _lock(path: Path, wait_s: float, stop: threading.Event) -> IO[str]:
     """Take the lock beside the store, so that two evaluators never share it."""
-    name = path.with_name(f"{path.name}.lock")
+    name = _lock_path(path)
     try:
         file = name.open("a+", encoding="ascii")
     except OSError as error:

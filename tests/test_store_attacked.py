@@ -214,6 +214,32 @@ def test_a_file_that_is_deleted_under_a_running_service(make: Make, tmp_path: Pa
     assert [(i.id, i.state) for i in bench.store.incidents()] == [(before.id, "suspect")]
 
 
+def test_a_lock_that_is_deleted_under_a_running_service_is_taken_anew(make: Make, tmp_path: Path) -> None:
+    bench = make(tmp_path / "oddnode.db")
+    bench.ticks(30, 300)
+    for file in tmp_path.glob("oddnode.db*"):
+        file.unlink()
+    bench.ticks(330, 360)
+    assert bench.service.readiness().reasons == ()
+    with pytest.raises(StoreError, match="another evaluator"):
+        Store(bench.path)
+
+
+def test_of_two_evaluators_after_a_lock_was_deleted_the_first_to_write_stays(
+    make: Make, tmp_path: Path
+) -> None:
+    bench = make(tmp_path / "oddnode.db")
+    bench.ticks(30, 300)
+    (tmp_path / "oddnode.db.lock").unlink()
+    with closing(Store(bench.path)):
+        bench.ticks(330, 360)
+        (reason,) = bench.service.readiness().reasons
+        assert "another evaluator" in reason
+        assert bench.suspects == ["gpu003"], "detection goes on in memory"
+    bench.ticks(390, 420)
+    assert bench.service.readiness().reasons == ()
+
+
 @pytest.mark.parametrize("hours", [1, 3, 26])
 def test_a_clock_that_jumps_ahead_and_back_loses_and_doubles_nothing(
     hours: float, make: Make, tmp_path: Path
