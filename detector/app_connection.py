@@ -90,7 +90,12 @@ class Connection(H11Protocol):
         self._look = self.loop.call_later(max(0.1, REQUEST_WAIT_S - waits_s), self._end_if_quiet)
 
     def _make_room(self) -> None:
-        quiet = [other for other in self.connections if isinstance(other, Connection) and other.is_quiet]
+        quiet = [
+            other
+            for other in self.connections
+            # one that was ended already is forgotten in the next turn of the loop only
+            if isinstance(other, Connection) and other.is_quiet and not other.transport.is_closing()
+        ]
         oldest = min(quiet, key=lambda other: other._quiet_since, default=self)
         now = self.loop.time()
         if now - Connection._told_at >= TOLD_EVERY_S:

@@ -130,6 +130,22 @@ def test_with_too_many_the_longest_quiet_one_makes_room(
     ], "a flood is told once"
 
 
+def test_many_at_once_are_no_more_than_may_be(
+    server: uvicorn.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "most", 3)
+    loop = next(iter(server.servers)).get_loop()
+    with contextlib.ExitStack() as held:
+        goes_on = threading.Event()
+        loop.call_soon_threadsafe(goes_on.wait, 10)
+        connections = [held.enter_context(connected(server)) for _ in range(12)]
+        goes_on.set()  # the loop meets all of them in one turn
+        for connection in connections[:9]:
+            connection.settimeout(5)  # half of the time after which each would be ended anyway
+            assert is_over(connection)
+        assert len(server.server_state.connections) == 3
+
+
 def test_an_answer_that_is_not_read_is_given_up(
     server: uvicorn.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
