@@ -100,7 +100,8 @@ Chromium without a window on the same processors. A page counts as seen once its
 all its charts, are painted, from the start of the navigation and with an empty cache. For memory the pages
 Now and of a faulty node stay open side by side while an hour of a recording is played, one evaluation a
 second (30 times as fast as live); the heap is read after a garbage collection every other second, and the
-median of the last quarter stands against that of the second: the charts are there from the first one on.""",
+median of the last quarter stands against that of the second: the charts are there from the first one on. They
+begin before the onset and end now, so they have more points each time, 120 at most.""",
 }
 
 
