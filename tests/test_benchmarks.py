@@ -187,6 +187,7 @@ def test_pages_are_seen_weighed_and_left_open() -> None:
     for page in ("Now", "of a node"):
         assert number(told[f"heap of the page {page}, last quarter / second"]) > 0
         assert number(told[f"- nodes of its document, {page}, last quarter / second"]) > 0
+        assert told[f"charts of before that are still held, {page}"] == "0"
     (redraws,) = {re.sub(r".* (\d+) redraws", r"\1", row.shape) for row in rows if "page Now," in row.name}
     assert int(redraws) > 5
 
