@@ -34,6 +34,12 @@ export class Charts {
     });
   }
 
+  /** Let go of what is not shown any more. */
+  clear() {
+    this.plots.forEach((plot) => plot.destroy());
+    this.plots = [];
+  }
+
   /** What the charts are shown with. */
   tools(place) {
     const choice = (value, label) => {

@@ -69,6 +69,7 @@ function order(answer, now) {
 
 async function evidence(answer, now) {
   if (!answer.evidence.length) {
+    charts.clear();
     fill("evidence", answer.node.status === "undetermined"
       ? h("p.warn", null, `? It cannot be judged: ${answer.node.reason}${AFRESH.test(answer.node.reason) ? ", judged afresh at the next evaluation" : ""}.`)
       : h("p.good", null, `Nothing against it at ${pinned() === null ? "the newest" : "this"} evaluation.`));
