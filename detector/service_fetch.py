@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from detector.errors import SourceError, SourceTimeout
+from detector.service_memory import LongLived
 from detector.source.base import Batch, Interner, Source
 
 log = logging.getLogger("oddnode.detector.service")
@@ -80,12 +81,14 @@ class Fetcher:
         self._is_stopped = False
         self._source: Source | None = None
         self._hanging: list[threading.Thread] = []
+        self._long_lived = LongLived()
 
     def number_by(self, interner: Interner) -> None:
         """Let another interner number the series; not while a fetch is under way."""
         self._guard.revoke()
         self._interner = interner
         self._guard = _Guard(interner, self._lock)
+        self._long_lived.replaced()
 
     def fetch(self, names: Sequence[str], start_ms: int, end_ms: int) -> Batch:
         """Return samples with ``start_ms < time <= end_ms``.
@@ -102,7 +105,9 @@ class Fetcher:
         def ask(source: Source) -> Batch:
             return source.fetch(names, start_ms, end_ms, guard)
 
-        return self._run(ask)
+        batch = self._run(ask)
+        self._long_lived.fetched(len(self._interner.codes))
+        return batch
 
     def query(self, promql: str, at: float) -> Sequence[tuple[Any, float]]:
         """Answer an instant query, or nothing when the source cannot be asked.

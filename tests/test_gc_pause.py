@@ -2,11 +2,13 @@
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from detector.errors import SourceDecode
+from detector.service_memory import FEW, LongLived
 from detector.source.gc_pause import gc_pause
 from detector.source.samples import SampleCollector
 from tests.interner import DictInterner
@@ -58,3 +60,33 @@ def test_it_stays_off_until_the_last_thread_is_done() -> None:
     leave.set()
     thread.join(10)
     assert gc.isenabled()
+
+
+class _Loop:
+    """Holds itself: only a collection frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_long_lived_things_are_set_aside_when_there_are_many_more_of_them() -> None:
+    kept = LongLived()
+    gc.unfreeze()
+    try:
+        kept.fetched(FEW)
+        assert gc.get_freeze_count() == 0, "a small service has nothing to gain"
+        garbage = weakref.ref(_Loop())
+        kept.fetched(10 * FEW)
+        n_frozen = gc.get_freeze_count()
+        assert n_frozen > 1000
+        assert garbage() is None, "no garbage is kept for ever"
+        held = [[] for _ in range(5000)]
+        kept.fetched(11 * FEW)
+        assert gc.get_freeze_count() <= n_frozen, "a few more are not worth a walk"
+        kept.fetched(20 * FEW)
+        assert gc.get_freeze_count() > n_frozen
+        assert len(held) == 5000
+        kept.replaced()
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.unfreeze()
