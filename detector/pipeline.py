@@ -331,7 +331,9 @@ class Pipeline:
             self._layout_key = key
             specs = [self.interner.signals[s].spec for s in self.layout.row_signal.tolist()]
             self._floors = Floors(
-                np.array([spec.floor_abs for spec in specs]), np.array([spec.floor_rel for spec in specs])
+                np.array([spec.floor_abs for spec in specs]),
+                np.array([spec.floor_rel for spec in specs]),
+                np.array([spec.floor_lasting for spec in specs]),
             )
             self.memory.rows = self.memory.rows.carry_to(self.layout.row_key)
             self.shifts.shift.carry_to(self.layout.row_key)

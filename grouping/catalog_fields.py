@@ -149,6 +149,7 @@ READERS: Mapping[str, Callable[[Value], Any]] = {
     "direction": lambda value: value.choice(_DIRECTIONS),
     "floor_abs": _not_negative,
     "floor_rel": _not_negative,
+    "floor_lasting": _positive,
     "weight": _share,
     "twin": metric_name,
     "counter_bits": _bits,

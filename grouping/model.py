@@ -105,6 +105,9 @@ class MetricSpec:
     floor_abs, floor_rel
         Scale floor of the robust z-score: ``max(floor_abs, floor_rel * |median|)`` in the
         metric's own unit (per second for counters). At least one is positive.
+    floor_lasting
+        Share of that floor which holds for what lasts for minutes. The plainer a value follows from the work
+        that all peers do alike, the smaller; larger where one node may differ for minutes for no fault.
     twin
         Metric of another exporter that measures the same thing.
     counter_bits
@@ -145,6 +148,7 @@ class MetricSpec:
     direction: Direction = Direction.BOTH
     floor_abs: float = 0.0
     floor_rel: float = 0.05
+    floor_lasting: float = 0.3
     twin: str | None = None
     counter_bits: int = 64
     wrap_scale: float = 1.0

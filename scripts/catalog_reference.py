@@ -8,6 +8,7 @@ from pathlib import Path
 from grouping.catalog import Catalog, load_catalog
 from grouping.model import MetricSpec
 
+LASTING = 0.3
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "catalog.md"
 HEAD = """# Metric catalog
@@ -25,7 +26,7 @@ What Oddnode compares: {n} metrics of {exporters} exporters. `oddnode catalog ch
 | smallest spread | peers are given at least this spread, in the metric's own unit (per second for counters), or this share of their median, the larger of the two |
 | weight | share of a full vote that a deviation from the peers has; 0 is shown and never counted |
 | fault | what of it is a direct signal: when it counts without peers, and how severe it is |
-| besides | `trend`: growth over hours and days is compared too; `twin`: a metric of another exporter that must agree; `nodes`: means over a node's parts are compared as well |
+| besides | `trend`: growth over hours and days is compared too; `twin`: a metric of another exporter that must agree; `nodes`: means over a node's parts are compared as well; `lasting`: this share of the smallest spread holds for what lasts for minutes, in place of {lasting:g} |
 
 | monitored target | metrics |
 |---|---|
@@ -45,6 +46,8 @@ def _besides(spec: MetricSpec) -> str:
         words.append(f"twin `{spec.twin}`")
     if "node" in spec.compare and spec.unit != "node":
         words.append("nodes")
+    if spec.floor_lasting != LASTING:
+        words.append(f"lasting {spec.floor_lasting:g}")
     return ", ".join(words)
 
 
@@ -63,6 +66,7 @@ def page(catalog: Catalog) -> str:
     specs = sorted(catalog.specs, key=lambda spec: (spec.exporter, spec.target))
     text = HEAD.format(
         n=len(specs),
+        lasting=LASTING,
         exporters=len({spec.exporter for spec in specs}),
         kinds=", ".join(
             f"`{kind.value}` ({count})" for kind, count in sorted(catalog.counts_by_kind().items())

@@ -29,6 +29,9 @@ DIRECT_FURTHER = 0.3
 POINTS_THE_SAME_WAY = 0.5
 """Direct signals and absences from this score on halve the time that peer evidence must have lasted."""
 
+SOONER_FROM = 3.0
+"""So does evidence that is this plain at one moment."""
+
 BACKED_HARD, BACKED = 0.7, 2.0
 """An error this plain, with so much evidence in all at one moment, decides at that moment: the port that went
 down is the port that carries nothing."""
@@ -337,11 +340,12 @@ def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> B
     """Say which nodes are named now.
 
     Direct signals and absences decide at once; peer evidence must have lasted for the full
-    continuity, or half of it when a direct signal of weight points the same way; an error with strong
-    peer evidence at the same moment decides at once. Changes of habit
-    have lasted when they are seen: they decide at the second evaluation in a row.
+    continuity, or half of it when a direct signal of weight points the same way or the evidence is
+    plain; an error with strong peer evidence at the same moment decides at once. Changes of habit have
+    lasted when they are seen: they decide at the second evaluation in a row.
     """
-    needed = np.where(scores.hard >= POINTS_THE_SAME_WAY, 0.5 * full_s, full_s)
+    sooner = (scores.hard >= POINTS_THE_SAME_WAY) | (scores.instant >= SOONER_FROM)
+    needed = np.where(sooner, 0.5 * full_s, full_s)
     lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)
     backed = (scores.hard >= BACKED_HARD) & (scores.instant >= BACKED)
     at_once = (scores.hard >= 1.0) | (scores.own >= 1.0) | backed

@@ -123,10 +123,19 @@ class RowStats:
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """Scale floors of each row, from the catalog; shape (n_rows,) each."""
+    """Scale floors of each row, from the catalog; shape (n_rows,) each.
+
+    Parameters
+    ----------
+    absolute, relative
+        Smallest scale, and as a share of the median.
+    lasting
+        Share of them that holds for windows.
+    """
 
     absolute: FloatArray
     relative: FloatArray
+    lasting: FloatArray = field(default_factory=lambda: np.ones(1))
 
 
 def row_stats(

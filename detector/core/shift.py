@@ -26,9 +26,6 @@ BoolArray = NDArray[np.bool_]
 WARM_UP_SAMPLES = 20
 """Samples of which the median is a member's first habitual difference."""
 
-FLOOR_SHARE = 0.3
-"""Share of the catalog's floors that holds for windows: what lasts matters from a smaller size on."""
-
 YOUNG_SAMPLES = 10
 """A habit of n samples is known by ``sqrt(1 + this / n)`` times the scale."""
 
@@ -186,7 +183,7 @@ class Shift:
         level = np.where(np.isfinite(stats.median), np.abs(stats.median), 0.0)
         size = np.maximum(floors.absolute, floors.relative * level)
         moved = self._moved(stats.median, dt, habit_s)
-        small = Floors(FLOOR_SHARE * size + PHASE_SHARE * moved, np.zeros_like(size))
+        small = Floors(floors.lasting * size + PHASE_SHARE * moved, np.zeros_like(size))
         self.short.push(left)
         short = self.short.score(layout, row_of, small, self.bursts, min_peers=min_peers, dt=dt)
         known = np.isfinite(left)
