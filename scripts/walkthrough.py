@@ -1,13 +1,15 @@
 """One fault from the first sign to the repair, with real servers: what on-call lives through, in two minutes.
 
-Runs VictoriaMetrics, Alertmanager and ``oddnode serve`` on free ports of this machine, with a small simulated
+Runs VictoriaMetrics, Alertmanager, PostgreSQL and ``oddnode serve`` on this machine, with a small simulated
 cluster that sends a scrape every two seconds. Needs the servers that the tests need (`make servers`)::
 
     python scripts/walkthrough.py
+    python scripts/walkthrough.py --store sqlite
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -48,6 +50,8 @@ SETTINGS: dict[str, Any] = {
     "reload": {"every_s": 0.5},
 }
 SOURCE = {"deadline_s": 80, "read_timeout_s": 60, "connect_timeout_s": 10, "kind": "victoriametrics"}
+
+STORES = ("postgresql", "sqlite")
 
 Tell = Callable[[str], None]
 
@@ -128,13 +132,15 @@ class Scene:
         self.service.put(settings)
 
 
-def walk(folder: Path, tell: Tell = print) -> None:
+def walk(folder: Path, store: str, tell: Tell = print) -> None:
     """Walk through; fails with an `AssertionError` or by a time-out where something is not as it must be.
 
     Parameters
     ----------
     folder
         An empty one.
+    store
+        Where the service keeps its incidents: one of ``STORES``.
     tell
         Is told of each step.
     """
@@ -150,6 +156,8 @@ def walk(folder: Path, tell: Tell = print) -> None:
             "external_url": LINK,
         }
         settings = {**SETTINGS, "source": {"url": vm.url, **SOURCE}, "delivery": delivery}
+        if store == "postgresql":
+            settings["store"] = {"url": stack.enter_context(servers.postgres()).new_database()}
         scene = Scene(
             folder, settings, cluster, Catcher(port=hook_port), Serving(folder, settings), tell=tell
         )
@@ -164,6 +172,7 @@ def walk(folder: Path, tell: Tell = print) -> None:
         _muted(scene, incident)
         _repaired(scene, incident)
         assert scene.service.end() == 0
+        assert (folder / "oddnode.db").exists() == (store == "sqlite")
         _written_back(vm)
 
 
@@ -313,13 +322,16 @@ def _written_back(vm: servers.Server) -> None:
 
 def main() -> None:
     """Walk through in a temporary folder and say how long each step took."""
+    parser = argparse.ArgumentParser(description="One fault from the first sign to the repair.")
+    parser.add_argument("--store", choices=STORES, default=STORES[0], help="where incidents are kept")
+    store = parser.parse_args().store
     begun = time.monotonic()
 
     def tell(text: str) -> None:
         print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="oddnode-walkthrough-") as folder:
-        walk(Path(folder), tell)
+        walk(Path(folder), store, tell)
     tell("done: nothing was lost, nothing was told twice")
 
 

@@ -11,7 +11,8 @@ from tests.scripts import script
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-def test_one_fault_from_its_first_sign_to_the_repair(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["postgresql", "sqlite"])
+def test_one_fault_from_its_first_sign_to_the_repair(tmp_path: Path, store: str) -> None:
     told: list[str] = []
-    script("walkthrough").walk(tmp_path, told.append)
+    script("walkthrough").walk(tmp_path, store, told.append)
     assert len(told) == 11, told
