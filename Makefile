@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEBIAN := victoria-metrics prometheus prometheus-alertmanager prometheus-node-exporter postgresql chromium
 
-.PHONY: run test check format docs bench bench-detect bench-detect-quick bench-detect-long servers clean
+.PHONY: run test check format docs audit bench bench-detect bench-detect-quick bench-detect-long servers clean
 
 run: $(VENV)/.installed  ## the service on a recorded incident, played as if live
 	$(BIN)/oddnode demo
@@ -37,6 +37,10 @@ bench-detect-quick: $(VENV)/.dev  ## 60 train cases: what a change of the detect
 
 bench-detect-long: $(VENV)/.dev  ## three cluster-months of healthy time, generated as they are replayed
 	$(BIN)/python -m benchmarks.detect.run --long
+
+audit: $(VENV)/.dev  ## known weaknesses of exactly the pinned dependencies; asks the package index
+	$(BIN)/pip install -q --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --strict --no-deps --disable-pip -r constraints.txt
 
 servers:  ## real servers for the tests, from Debian, when we may install them
 	@missing=""; for s in victoria-metrics vmagent vmauth prometheus promtool prometheus-alertmanager prometheus-node-exporter chromium; do \

@@ -26,6 +26,9 @@ OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 """Answered without a token: they tell nothing of the cluster."""
 
 METRICS_PATH = "/metrics"
+BOUNDED = "/v1/"
+"""Reading below it is bounded in rate; probes, scrapes and files of the pages are not."""
+
 MAX_BODY_BYTES = 64 << 10
 BODY_WAIT_S = 10.0
 """A body that is not there after this long is not waited for."""
@@ -62,6 +65,7 @@ class _Ruling:
     """A policy and how much of its bounds is used up."""
 
     policy: Policy
+    reads: Rate
     writes: Rate
     failures: Rate
 
@@ -81,7 +85,8 @@ class Entrance:
     def replace(self, policy: Policy) -> None:
         """Ask this of clients from the next request on; what they have used of the bounds is forgotten."""
         auth = policy.auth
-        self.now = _Ruling(policy, Rate(auth.writes_per_minute), Rate(auth.failures_per_minute))
+        rates = (Rate(n) for n in (auth.reads_per_minute, auth.writes_per_minute, auth.failures_per_minute))
+        self.now = _Ruling(policy, *rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +139,15 @@ class Access:
         if is_write and (why := _cross_site(headers)):
             return Refusal(403, why)
         who, refusal = _who(ruling, scope, headers, client, is_write=is_write)
-        if refusal is not None or not is_write:
+        if refusal is not None:
             return refusal
+        asking = f"token {who}" if who else client
+        if not is_write:
+            bounded = scope["path"].startswith(BOUNDED)
+            wait_s = ruling.reads.take(asking) if bounded else 0.0
+            return _wait(wait_s, "too many questions in a short time") if wait_s > 0 else None
         scope.setdefault("state", {})["token_name"] = who
-        if (wait_s := ruling.writes.take(f"token {who}" if who else client)) > 0:
+        if (wait_s := ruling.writes.take(asking)) > 0:
             return _wait(wait_s, "too many changes in a short time")
         if scope["method"] != "DELETE" and not _is_json(headers):
             return Refusal(415, "the body must be JSON: Content-Type: application/json")

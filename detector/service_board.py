@@ -20,7 +20,7 @@ class Board:
     telemetry
         Own metrics.
     operators
-        What operators have said: dismissed suspects are left out of own metrics.
+        What operators have said: dismissed suspects are left out of own metrics, muted ones marked.
     """
 
     def __init__(self, telemetry: Telemetry, operators: Muted) -> None:
@@ -57,7 +57,8 @@ class Board:
 
     def _show(self, latest: Latest) -> None:
         self.latest = latest
-        dismissed = self._operators.is_dismissed
-        self._telemetry.show(
-            latest.outcome, {i.node: i.active_at for i in latest.suspects if not dismissed(i.id)}
-        )
+        outcome, said = latest.outcome, self._operators
+        suspects = {i.node: i.active_at for i in latest.suspects if not said.is_dismissed(i.id)}
+        pools = {verdict.node: verdict.pool for verdict in outcome.verdicts}
+        muted = {node for node in suspects if said.mute_of(node, pools.get(node, ""), outcome.at)}
+        self._telemetry.show(outcome, suspects, muted)

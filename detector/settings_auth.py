@@ -60,6 +60,8 @@ class AuthSettings(BaseModel):
         YAML list of further tokens, read again when it changes.
     metrics_open
         False asks for a token on ``/metrics`` as well.
+    reads_per_minute
+        Questions below ``/v1/`` that one client may ask.
     writes_per_minute
         Changes that one client may make.
     failures_per_minute
@@ -71,6 +73,7 @@ class AuthSettings(BaseModel):
     tokens: tuple[TokenSettings, ...] = Field(default=(), max_length=MAX_TOKENS)
     tokens_file: Path | None = None
     metrics_open: bool = True
+    reads_per_minute: Annotated[int, Field(ge=1, le=10_000_000)] = 12_000
     writes_per_minute: Annotated[int, Field(ge=1, le=100_000)] = 60
     failures_per_minute: Annotated[int, Field(ge=1, le=100_000)] = 20
 

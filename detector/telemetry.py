@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -116,6 +116,9 @@ class Telemetry:
             "oddnode_suspect_since_timestamp_seconds", "First sign of a suspect.", ("node",),
             registry=registry,
         )  # fmt: skip
+        self._muted = Gauge(
+            "oddnode_suspect_muted", "1 when the suspect is muted, else 0.", ("node",), registry=registry
+        )
         self._config = Gauge(
             "oddnode_config_info", "Settings in use, by their hash.", ("sha256",), registry=registry
         )
@@ -228,7 +231,7 @@ class Telemetry:
         """Count a step of an incident."""
         self._transitions.labels(transition.after).inc()
 
-    def show(self, outcome: Outcome, suspects: Mapping[str, float]) -> None:
+    def show(self, outcome: Outcome, suspects: Mapping[str, float], muted: Collection[str]) -> None:
         """Set the gauges that describe an evaluation; nodes that are gone are taken away.
 
         Parameters
@@ -238,6 +241,8 @@ class Telemetry:
         suspects
             Suspect nodes, those included that no longer send data, with the time of their first sign,
             epoch seconds.
+        muted
+            Those of them that shall call nobody for now.
         """
         self._series.set(outcome.n_series)
         self._cells.set(outcome.n_cells)
@@ -259,7 +264,9 @@ class Telemetry:
         named = nodes & suspects.keys()
         for node in self._named - named:
             self._since.remove(node)
+            self._muted.remove(node)
         for node in named:
+            self._muted.labels(node).set(node in muted)
             self._since.labels(node).set(suspects[node])
         self._named = named
         self._reasons = _set_all(self._undetermined, outcome.undetermined, self._reasons)

@@ -188,7 +188,8 @@ def suspects() -> dict[str, Any]:
         Panel("Suspects now", "an empty table.", {"": f"sort_desc(oddnode_score{{{OWN}}} and on (job, instance, node) "
               f"(oddnode_suspect{{{OWN}}} == 1))"}, "table", width=8, height=10),
         Panel("Who was suspect when", "no row.", {"{{node}}": f"max by (node) (oddnode_suspect{{{OWN}}}) and on (node) "
-              f"(max by (node) (max_over_time(oddnode_suspect{{{OWN}}}[$__range])) == 1)"},
+              f"(max by (node) (max_over_time(oddnode_suspect{{{OWN}}}[$__range])) == 1)",
+              "{{node}} muted": f"max by (node) (oddnode_suspect_muted{{{OWN}}})"},
               "state-timeline", "none", 16, 10, options={"mergeValues": True, "showValue": "never"}),
         Panel("Strongest scores", "below 1, most below 0.5.", {"{{node}}": f"topk(10, oddnode_score{{{OWN}}})"},
               width=24, height=9, defaults={"min": 0, **steps((None, green), (1, red)),

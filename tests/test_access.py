@@ -128,6 +128,22 @@ def test_refused_tokens_are_bounded_and_right_ones_still_work(
     assert wrong not in caplog.text
 
 
+def test_questions_are_bounded_per_token_and_probes_are_not(cluster: Cluster) -> None:
+    with cluster.client(policy(reads_per_minute=3)) as client:
+        for path in ("/v1/suspects", "/v1/nodes", "/v1/suspects"):
+            assert client.get(path, headers=bearer(READER)).status_code == 200
+        answer = client.get("/v1/suspects", headers=bearer(READER))
+        refused(answer, 429, "too many questions")
+        assert 1 <= int(answer.headers["retry-after"]) <= 20
+        assert client.get("/v1/suspects", headers=bearer(OPERATOR)).status_code == 200
+        assert client.post("/v1/mutes", headers=bearer(OPERATOR), json=MUTE).status_code == 201
+        for path in ("/healthz", "/readyz", "/metrics", "/"):
+            assert {client.get(path).status_code for _ in range(5)} == {200}, path
+    with cluster.client(Policy(auth=AuthSettings(reads_per_minute=1))) as client:
+        assert client.get("/v1/suspects").status_code == 200
+        refused(client.get("/v1/suspects"), 429, "too many questions")
+
+
 def test_changes_are_bounded_per_token(cluster: Cluster) -> None:
     with cluster.client(policy(writes_per_minute=2)) as client:
         for _ in range(2):

@@ -67,6 +67,7 @@ def test_a_dismissed_incident_leaves_the_suspects_until_it_has_cleared(
     cluster.run(10)
     assert set(suspects(client)) == {OTHER}, "the same evidence does not bring it back"
     assert 'oddnode_suspect{node="a/gpu01"} 0.0' in client.get("/metrics").text
+    assert 'oddnode_suspect_muted{node="a/gpu01"}' not in client.get("/metrics").text
     cluster.run(20)
     assert suspects(client) == {}
     (label,) = client.get("/v1/feedback").json()["feedback"]
@@ -132,6 +133,24 @@ def test_a_muted_node_stays_visible_and_marked(client: TestClient, cluster: Clus
     assert client.delete(f"/v1/mutes/{mute['id']}").status_code == 404
     assert client.get("/v1/mutes").json()["total"] == 0
     assert client.get("/v1/mutes?ended=true").json()["mutes"][0]["ended_by"] == "kim"
+
+
+def test_alert_rules_see_who_is_muted(client: TestClient, cluster: Cluster) -> None:
+    def told() -> dict[str, str]:
+        lines = client.get("/metrics").text.splitlines()
+        found = [line.split('"') for line in lines if line.startswith("oddnode_suspect_muted{")]
+        return {node: value for _, node, value in found}
+
+    assert told() == {FAULTY: "} 0.0", OTHER: "} 0.0"}
+    made = post(client, "/v1/mutes", {"pool": "p", "node": OTHER, "for_s": 600, "reason": "x"}, 201)
+    cluster.run(2)
+    assert told() == {FAULTY: "} 0.0", OTHER: "} 1.0"}
+    assert 'oddnode_suspect{node="gpu002"} 1.0' in client.get("/metrics").text, "it still is one"
+    client.delete(f"/v1/mutes/{made['mute']['id']}?by=kim")
+    cluster.run(1)
+    assert told() == {FAULTY: "} 0.0", OTHER: "} 0.0"}
+    cluster.run(40)
+    assert told() == {}, "both are clear"
 
 
 def test_a_pool_mute_and_a_combination(client: TestClient) -> None:

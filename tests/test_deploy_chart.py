@@ -154,7 +154,7 @@ def test_settings_in_the_config_map_are_valid_and_fit_the_pod(tmp_path: Path) ->
 def test_the_network_policy_lets_the_default_database_and_names_through() -> None:
     spec = plain()["NetworkPolicy"]["spec"]
     ports = {port["port"] for rule in spec["egress"] for port in rule["ports"]}
-    assert {53, 8428, 9090} <= ports
+    assert {53, 8428, 9090, 9093} <= ports
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == ["http"]
 
@@ -260,6 +260,33 @@ def test_secrets_become_files_that_the_settings_name(tmp_path: Path) -> None:
 
 
 @needs_helm
+def test_tokens_and_https_of_the_service_come_from_secrets(tmp_path: Path) -> None:
+    found = rendered(
+        *("--set", "secrets.apiTokens.name=tokens,secrets.serverTls.name=tls,metrics.annotations=true"),
+        *("--set", "metrics.serviceMonitor.enabled=true,metrics.tlsConfig.insecureSkipVerify=true"),
+        *("--set", "config.auth.metrics_open=false"),
+    )
+    for kind, document in found.items():
+        if kind != "ServiceMonitor":
+            validate(document, NEWEST)
+    settings = settings_in(found, tmp_path)
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert settings.auth.tokens_file == Path(mounts["api"], "tokens.yaml")
+    assert settings.auth.metrics_open is False
+    assert settings.http.tls_cert == Path(mounts["server"], "tls.crt")
+    assert settings.http.tls_key == Path(mounts["server"], "tls.key")
+    secrets = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+    assert secrets == {"api": "tokens", "server": "tls"}
+    probes = [container[name]["httpGet"]["scheme"] for name in container if name.endswith("Probe")]
+    assert probes == ["HTTPS"] * 3
+    (endpoint,) = found["ServiceMonitor"]["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"insecureSkipVerify": True})
+    assert found["Service"]["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+
+
+@needs_helm
 @pytest.mark.parametrize(
     ("option", "says"),
     [
@@ -317,6 +344,7 @@ def test_everything_optional_at_once_is_valid(tmp_path: Path) -> None:
         "networkPolicy": {
             "ingressFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
             "egressTo": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+            "deliveryPorts": [],
             "extraEgress": [{"ports": [{"port": 9093, "protocol": "TCP"}]}],
         },
         "priorityClassName": "high",

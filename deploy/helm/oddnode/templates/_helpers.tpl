@@ -43,6 +43,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* What probes and scrapes speak. */}}
+{{- define "oddnode.scheme" -}}
+{{- ternary "https" "http" (not (empty (dig "http" "tls_cert" "" (include "oddnode.config" . | fromYaml)))) -}}
+{{- end -}}
+
 {{/* Settings with what the chart knows better: address, store, files of secrets. */}}
 {{- define "oddnode.config" -}}
 {{- $config := deepCopy .Values.config -}}
@@ -71,7 +76,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $config "source" $source -}}
-{{- $_ := set $config "http" (merge (dict "host" "0.0.0.0" "port" 8080) (default (dict) (get $config "http"))) -}}
+{{- with .Values.secrets.apiTokens -}}
+{{- if .name -}}
+{{- $auth := merge (dict "tokens_file" (printf "%s/api/%s" $dir .key)) (default (dict) (get $config "auth")) -}}
+{{- $_ := set $config "auth" $auth -}}
+{{- end -}}
+{{- end -}}
+{{- $http := default (dict) (get $config "http") -}}
+{{- with .Values.secrets.serverTls -}}
+{{- if .name -}}
+{{- $_ := set $http "tls_cert" (printf "%s/server/%s" $dir .certKey) -}}
+{{- $_ := set $http "tls_key" (printf "%s/server/%s" $dir .keyKey) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $config "http" (merge (dict "host" "0.0.0.0" "port" 8080) $http) -}}
 {{- $_ := set $config "store" (merge (dict "path" "/data/oddnode.db") (default (dict) (get $config "store"))) -}}
 {{- toYaml $config -}}
 {{- end -}}
