@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,7 @@ from detector.cli_what_if import what_if
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 from detector.outcome import Incident
-from detector.pipeline import IDENTITY_METRICS
+from detector.pipeline import IDENTITY_METRICS, Pipeline
 from detector.plain_text import moment_of
 from detector.record import CaseDetails
 from detector.record import record as write_recording
@@ -248,6 +249,12 @@ def record(
     if not begin < finish:
         raise OddnodeError(f"--start {start} is not before --end {end}")
     names = [] if all_metrics else sorted({*catalog.by_name, *IDENTITY_METRICS})
+    index = Pipeline(catalog, identity=settings.identity, placement=settings.placement).interner
+
+    def nodes_of(keys: Sequence[bytes]) -> list[str]:
+        index.add_many(keys)
+        return sorted(name for name, has in zip(index.nodes, index.inhabited, strict=True) if has)
+
     source = database(settings, url)
     try:
         made = write_recording(
@@ -257,6 +264,7 @@ def record(
             finish,
             out,
             CaseDetails(step_s=settings.schedule.step_s),
+            nodes_of=nodes_of,
             overwrite=overwrite,
         )
     finally:

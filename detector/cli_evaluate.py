@@ -48,5 +48,13 @@ def evaluate(
         },
     )
     thresholds = choose(settings, chosen).thresholds
-    detector = OddnodeDetector(chosen, settings.detection, use_pool=use_pool, thresholds=thresholds)
+    detector = OddnodeDetector(
+        chosen,
+        settings.detection,
+        use_pool=use_pool,
+        thresholds=thresholds,
+        identity=settings.identity,
+        placement=settings.placement,
+        pools=settings.pools,
+    )
     raise typer.Exit(evaluate_command(cases, detector, options))

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -114,6 +114,7 @@ def record(
     out_dir: Path,
     details: CaseDetails | None = None,
     *,
+    nodes_of: Callable[[Sequence[bytes]], Sequence[str]] | None = None,
     overwrite: bool = False,
     chunk_s: float = CHUNK_S,
     progress: Callable[[float], None] | None = None,
@@ -135,6 +136,8 @@ def record(
         Folder to make.
     details
         What else the description says.
+    nodes_of
+        Finds the nodes of label objects; they become the pool when `details` names none.
     overwrite
         True replaces an existing folder.
     chunk_s
@@ -160,11 +163,14 @@ def record(
     except OSError as error:
         raise RecordError(f"recording {out_dir} cannot be written: {error.strerror}") from None
     try:
-        written = _write_series(source, names, (start, end), work / SERIES_NAME, chunk_s, progress)
+        keys = _Keys()
+        written = _write_series(source, names, (start, end), work / SERIES_NAME, keys, chunk_s, progress)
         if not written.n_samples:
             raise NothingRecordedError(
                 f"recording {out_dir}: the source has no samples of these metrics in this time"
             )
+        if nodes_of is not None and not details.pool:
+            details = replace(details, pool=tuple(nodes_of(keys.keys)))
         _write_description(work / FILE_NAME, details.id or out_dir.name, (start, end), details, written)
         put_in_place(work, out_dir)
     except OSError as error:
@@ -179,10 +185,10 @@ def _write_series(
     names: Sequence[str],
     span: tuple[float, float],
     file: Path,
+    keys: _Keys,
     chunk_s: float,
     progress: Callable[[float], None] | None,
 ) -> Recorded:
-    keys = _Keys()
     dropped: Counter[str] = Counter()
     n_samples = 0
     is_partial = False

@@ -8,13 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
 import typer
+from ruamel.yaml import YAML
 
 from detector.cli import app, main
 from tests.servers import ScriptedServer, free_port, reply
@@ -224,6 +225,53 @@ class TestReplay:
         done = run("replay", case, "--config", "settings.yaml")
         assert (done.code, done.err) == (0, "")
         assert "no suspect in 90 evaluations" in done.out
+
+
+def labelled(case: Path, folder: Path, **labels: object) -> Path:
+    """Copy a recording and change its description."""
+    shutil.copytree(case, folder)
+    description = YAML(typ="safe").load(folder / "incident.yaml")
+    (folder / "incident.yaml").write_text(json.dumps(description | labels))
+    return folder
+
+
+class TestEvaluate:
+    FAULT: Mapping[str, object] = {"node": FAULTY, "onset": START + STEP * ONSET, "end": START + STEP * 90}
+
+    def test_a_labelled_recording_in_other_processes(self, run: Run, case: Path, tmp_path: Path) -> None:
+        labelled(case, tmp_path / "cases" / "hot", id="hot", healthy=False, faults=[self.FAULT])
+        shutil.copytree(case, tmp_path / "cases" / "unlabelled")
+        (tmp_path / "cases" / "unlabelled" / "incident.yaml").unlink()
+        labelled(case, tmp_path / "cases" / "too", id="too", healthy=False, faults=[self.FAULT])
+        done = run("evaluate", "cases", "--jobs", 2, "--html", "report.html")
+        assert (done.code, done.err) == (2, "")
+        assert "1.00 [0.34, 1.00] (2 of 2)" in done.out
+        assert "has samples but no incident.yaml, so no labels" in done.out
+        assert done.out.endswith("2 cases evaluated, 1 left out\n")
+        assert "<svg" in (tmp_path / "report.html").read_text()
+
+    @pytest.mark.parametrize("jobs", [0, 1, 2])
+    def test_nothing_to_evaluate(self, run: Run, tmp_path: Path, jobs: int) -> None:
+        (tmp_path / "empty").mkdir()
+        done = run("evaluate", "empty", "absent", "--jobs", jobs)
+        assert (done.code, done.err) == (3, "")
+        assert "holds no case" in done.out
+        assert "no such folder" in done.out
+
+    def test_silence_is_not_taken_for_health(self, run: Run, case: Path, tmp_path: Path) -> None:
+        damaged(case, tmp_path / "silent", lines=lambda _: b"")
+        labelled(case, tmp_path / "elsewhen", id="elsewhen", start=START + 10**8, end=START + 10**8 + 3600)
+        done = run("evaluate", "silent", "elsewhen")
+        assert done.code == 3
+        assert done.out.count("no compared metric of any node has a sample between start and end") == 2
+
+    def test_the_rules_of_the_settings_hold(self, run: Run, case: Path, tmp_path: Path) -> None:
+        labelled(case, tmp_path / "hot", healthy=False, faults=[self.FAULT])
+        (tmp_path / "settings.yaml").write_text(json.dumps({"pools": {"muted": [FAULTY]}}))
+        assert run("evaluate", "hot", "--require-recall", 1).code == 0
+        done = run("evaluate", "hot", "--require-recall", 1, "--config", "settings.yaml")
+        assert done.code == 1
+        assert "recall is 0.000 (0 of 1), required 1" in done.out
 
 
 class TestWrongInput:

@@ -212,6 +212,17 @@ def test_faults_that_one_alarm_cant_tell_apart_are_one() -> None:
     assert score.faults[0].fault.kind == "pcie, nic"
 
 
+def test_an_alarm_finds_one_fault_though_the_grace_of_one_reaches_the_next() -> None:
+    first, second = RecordedFault("n3", 40_000.0, 41_000.0), RecordedFault("n3", 41_800.0, 43_000.0)
+    slow = recording((first, second), step_s=300.0)
+    score = scored(slow, Flag("n3", 41_600.0))
+    assert numbers(score) == (1, 1, 0)
+    assert "an alarm finds one" in score.faults[1].why
+    both = scored(slow, Flag("n3", 40_300.0, 40_600.0), Flag("n3", 41_700.0))
+    assert numbers(both) == (2, 0, 0)
+    assert [fault.delay_s for fault in both.faults] == [300.0, 0.0]
+
+
 def test_an_alarm_left_open_does_not_find_the_next_fault() -> None:
     second = RecordedFault("n3", 60_000.0, 61_000.0)
     score = scored(recording((FAULT, second)), Flag("n3", 40_120.0))

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from detector.cli import app
 from detector.errors import SourceTimeout
 from detector.record import CaseDetails, RecordError, record
 from detector.source.base import Batch, Interner
@@ -17,6 +19,8 @@ from detector.source.options import SourceOptions
 from detector.source.recording import RecordingSource, load_recording
 from tests import servers
 from tests.interner import DictInterner, as_samples
+from tests.test_service_serve import FAULTY, N_STEPS, ONSET, STEP, write_recording
+from tests.test_service_serve import START as BEGIN
 
 START, END = 1_717_243_200, 1_717_244_400
 
@@ -95,6 +99,42 @@ def test_one_chunk_gives_one_line_per_series_and_the_same_bytes_each_time(
     rows = [json.loads(row) for row in gzip.decompress(data).splitlines()]
     assert len(rows) == 50
     assert {type(value) for row in rows for value in row["values"]} == {int, float}
+
+
+def test_nodes_become_the_pool_unless_it_is_named(played: RecordingSource, tmp_path: Path) -> None:
+    def nodes_of(keys: Sequence[bytes]) -> list[str]:
+        return [f"node of {len(keys)} series"]
+
+    record(played, ["m0"], START, END, tmp_path / "found", nodes_of=nodes_of)
+    assert load_recording(tmp_path / "found").pool == ("node of 10 series",)
+    record(played, ["m0"], START, END, tmp_path / "named", CaseDetails(pool=("a",)), nodes_of=nodes_of)
+    assert load_recording(tmp_path / "named").pool == ("a",)
+
+
+@pytest.mark.server
+def test_what_was_recorded_can_be_evaluated_once_the_fault_is_written_down(
+    fresh_vm: servers.Server, tmp_path: Path
+) -> None:
+    made = write_recording(tmp_path / "made")
+    servers.import_lines(fresh_vm, gzip.decompress((made / "series.jsonl.gz").read_bytes()))
+    out, end = tmp_path / "cases" / "incident", BEGIN + STEP * N_STEPS
+    arguments = ["record", out, "--start", BEGIN, "--end", end, "--url", fresh_vm.url]
+    assert CliRunner().invoke(app, list(map(str, arguments))).exit_code == 0
+    assert load_recording(out).pool == load_recording(made).pool
+
+    def evaluated(*more: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["evaluate", str(out.parent), *more])
+        return done.exit_code, " ".join(done.output.split())
+
+    code, told = evaluated()
+    assert code == 3
+    assert "has no labels" in told
+    described = (out / "incident.yaml").read_text()
+    fault = f"faults:\n- {{node: {FAULTY}, onset: {BEGIN + STEP * ONSET}, end: {end}}}"
+    (out / "incident.yaml").write_text(described.replace("faults: []", fault))
+    code, told = evaluated("--require-recall", "1", "--require-precision", "1")
+    assert code == 0, told
+    assert "1 cases evaluated, 0 left out" in told
 
 
 def test_existing_recording_is_kept_unless_told(played: RecordingSource, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from detector.core.parameters import Parameters
 from detector.core.series_view import SeriesQuery, SeriesView
 from detector.core.thresholds import Thresholds
+from detector.errors import OddnodeError
 from detector.evaluation.model import GROUP_EVENT, Call, Case, Findings, Flag, Moment, Trace
 from detector.outcome import DataQuality, Evidence, Incident, Outcome
 from detector.pipeline import Pipeline
@@ -18,6 +19,9 @@ from detector.replay import Replayed, grid, pipeline_for, replay_case
 from detector.source.base import Source
 from detector.source.recording import RecordingSource, load_recording
 from grouping.catalog import Catalog
+from grouping.identity import IdentityRules
+from grouping.placement import PlacementRules
+from grouping.pools import PoolRules
 
 NO_CALL = frozenset({"identity_conflict", "source"})
 """Findings about labels or the source: they call no event."""
@@ -46,6 +50,8 @@ class OddnodeDetector:
         Name in tables.
     thresholds
         What a calibration has learnt, None for one threshold.
+    identity, placement, pools
+        Rules for node names, parts and pools; None for the defaults.
     """
 
     catalog: Catalog
@@ -53,16 +59,17 @@ class OddnodeDetector:
     use_pool: bool = False
     name: str = "oddnode"
     thresholds: Thresholds | None = None
+    identity: IdentityRules | None = None
+    placement: PlacementRules | None = None
+    pools: PoolRules | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Send the catalog's entries to other processes: its read-only mapping can't be sent."""
         c = self.catalog
         return _rebuilt, (
             (c.specs, c.version, c.sha256, c.path, c.overlays),
-            self.parameters,
-            self.use_pool,
-            self.name,
-            self.thresholds,
+            (self.parameters, self.use_pool, self.name, self.thresholds),
+            (self.identity, self.placement, self.pools),
         )
 
     def flag(self, case: Case) -> Findings:
@@ -70,12 +77,22 @@ class OddnodeDetector:
 
         Raises
         ------
-        SourceError
-            When the samples are missing, corrupt or incomplete.
+        OddnodeError
+            When the samples are missing, corrupt or incomplete, or tell of no node in the time of the case:
+            silence would then pass for health.
         """
         replayed = replay_case(
-            case.path, self.catalog, self.parameters, use_pool=self.use_pool, thresholds=self.thresholds
+            case.path,
+            self.catalog,
+            self.parameters,
+            identity=self.identity,
+            placement=self.placement,
+            pools=self.pools,
+            use_pool=self.use_pool,
+            thresholds=self.thresholds,
         )
+        if not replayed.node_evaluations:
+            raise OddnodeError("no compared metric of any node has a sample between start and end")
         return findings_of(replayed)
 
     def explain(self, case: Case, moments: Sequence[Moment]) -> list[Trace]:
@@ -93,6 +110,9 @@ class OddnodeDetector:
             source,
             self.catalog,
             self.parameters,
+            identity=self.identity,
+            placement=self.placement,
+            pools=self.pools,
             use_pool=self.use_pool,
             thresholds=self.thresholds,
         )
@@ -134,16 +154,10 @@ def traces_of(pipeline: Pipeline, source: Source, case: Case, moments: Sequence[
     return [found[i] for i in sorted(found)]
 
 
-def _rebuilt(
-    catalog: tuple[Any, ...],
-    parameters: Parameters,
-    use_pool: bool,
-    name: str,
-    thresholds: Thresholds | None = None,
-) -> OddnodeDetector:
+def _rebuilt(catalog: tuple[Any, ...], knobs: tuple[Any, ...], rules: tuple[Any, ...]) -> OddnodeDetector:
     specs, version, sha256, path, overlays = catalog
     again = replace(Catalog.of(specs, path=path, sha256=sha256), version=version, overlays=overlays)
-    return OddnodeDetector(again, parameters, use_pool, name, thresholds)
+    return OddnodeDetector(again, *knobs, *rules)
 
 
 def findings_of(replayed: Replayed) -> Findings:

@@ -98,7 +98,7 @@ def label_fault(recording: Recording) -> str:
     """Say what is wrong with the labels of a case, empty when nothing is."""
     nodes = {*recording.pool, *recording.spares}
     if not nodes:
-        return "pool names no node, so node-time can't be counted"
+        return "pool names no node, so node-time can't be counted: list the nodes there"
     if not (recording.faults or recording.group_events or recording.masked or recording.healthy):
         return "has no labels: no fault, no group event, and it is not called healthy"
     if recording.healthy and recording.faults:

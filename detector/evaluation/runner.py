@@ -186,7 +186,7 @@ def run_all(
         if progress is not None:
             progress(n_done, len(tasks))
 
-    if n_jobs == 1 or len(tasks) == 1:
+    if n_jobs == 1 or len(tasks) < 2:
         for i, task in enumerate(tasks):
             finish(i, work(task))
         return cast("list[R | str]", results)

@@ -6,7 +6,8 @@ The rules leave no room for flattery:
   its end plus the grace. An alarm that was already open finds nothing.
 - Every alarm episode that found no fault is false: before, after, on another node, in healthy
   time, in group events. Only one that rose in masked time of its node counts neither way.
-- A fault counts once however often its node was flagged, and there is no point adjustment.
+- A fault counts once however often its node was flagged, an alarm finds one fault, and there is no
+  point adjustment.
 """
 
 from __future__ import annotations
@@ -143,12 +144,18 @@ def score_case(recording: Recording, findings: Findings, rules: Rules) -> CaseSc
     alarms = episodes(findings.flags, recording.end, rules.merge_s)
     faults = merged_faults(recording.faults, rules.merge_s)
     used: set[int] = set()
+    taken: set[int] = set()
     scores: list[FaultScore] = []
     for fault in faults:
         mine = [(i, e) for i, e in enumerate(alarms) if e.node == fault.node]
         hits = [i for i, e in mine if fault.onset - step <= e.raised_at <= fault.end + grace]
         used.update(hits)
-        scores.append(_found(fault, alarms[hits[0]]) if hits else _missed(fault, [e for _, e in mine]))
+        first = next((i for i in hits if i not in taken), None)  # the grace of one fault may reach the next
+        if first is None:
+            scores.append(_missed(fault, [e for _, e in mine], told_another=bool(hits)))
+        else:
+            taken.add(first)
+            scores.append(_found(fault, alarms[first]))
     neutral: list[Episode] = []
     false: list[FalseAlarm] = []
     for i, episode in enumerate(alarms):
@@ -191,7 +198,9 @@ def _found(fault: Fault, episode: Episode) -> FaultScore:
     )
 
 
-def _missed(fault: Fault, mine: Sequence[Episode]) -> FaultScore:
+def _missed(fault: Fault, mine: Sequence[Episode], *, told_another: bool) -> FaultScore:
+    if told_another:
+        return FaultScore(fault, why="its alarm found the fault before it, and an alarm finds one")
     open_before = [e for e in mine if e.raised_at < fault.onset <= e.cleared_at]
     later = [e for e in mine if e.raised_at > fault.end]
     if open_before:
