@@ -16,7 +16,9 @@ from benchmarks.detect import report, run
 from benchmarks.detect.bench import CaseResult, Outcome, Plan, bench, chosen_cases
 from benchmarks.detect.cache import Cache, digest, sources
 from benchmarks.detect.incidents import CaseSpec, recording_of
+from benchmarks.detect.origins import REPLAY_DATA, other_origins
 from benchmarks.detect.pictures import write_pictures
+from benchmarks.detect.rivals_minder import MinderPca
 from benchmarks.detect.rivals_rules import AnyError, Rival
 from benchmarks.detect.seen import ODDNODE, RULES, Variant, see, variant_of
 from benchmarks.detect.simulated import SimulatedSource, Tape
@@ -214,6 +216,12 @@ class TestBench:
         assert own["visible"] == [1, 1]
         assert own["found"] == 1
 
+    def test_the_order_told_is_that_of_the_chosen_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(engine, "all_rivals", lambda: (AnyError(), MinderPca()))
+        found = bench(plan(n_cases={"train": 2}))
+        _, _, top, *_ = found.settings[MinderPca().name]
+        assert 0 < len(found.order) <= top
+
     def test_report_with_curves(self, tmp_path: Path) -> None:
         outcome = bench(plan(n_cases={"train": 2}, rivals=False))
         file = tmp_path / "bench.html"
@@ -222,6 +230,13 @@ class TestBench:
         assert "polyline class='value'" in text
         assert "&lt;two&gt;" in text
         assert list(tmp_path.iterdir()) == [file]
+
+
+def test_cases_of_other_origins_are_told_of_the_detector() -> None:
+    ((origin, by_name),) = other_origins(1, REPLAY_DATA / "pcie-downgrade").items()
+    told = report.origin_section(origin, by_name)
+    assert told.startswith("## reconstructed: 1 cases, 1 faults")
+    assert f"| {ODDNODE} | 1.00" in told
 
 
 def test_a_plan_must_make_sense() -> None:

@@ -250,7 +250,8 @@ class TestMinder:
         if isinstance(rival, rivals_torch.MinderLstmVae):
             rival.epochs = 40
         rival.learn(lessons_of(train_pairs()))
-        assert rival.order == ("node_load1 ",)
+        assert rival.order_of((rival.variants[-1], "tree", 7, "z", 2.5)) == ("node_load1 ",)
+        assert rival.order_of((rival.variants[-1], "published", 10, "z", 2.5)) == ()
         faulty = one_metric(step(50.0), seed=9)
         prepared = rival.prepare(faulty)
         flags = rival.flags(faulty, prepared, (rival.variants[-1], "tree", 7, "z", 2.5))

@@ -19,6 +19,7 @@ from benchmarks.detect.cache import EVERYTHING, RIVALS, Cache, digest, sources
 from benchmarks.detect.incidents import CaseSpec, cases
 from benchmarks.detect.matrix import CaseMatrix
 from benchmarks.detect.rivals import all_rivals, not_run, train_all
+from benchmarks.detect.rivals_learnt import Minder
 from benchmarks.detect.rivals_rules import Rival, Setting
 from benchmarks.detect.seen import ODDNODE, RULES, Reached, Seen, Variant, see, timed
 from detector.errors import OddnodeError
@@ -110,7 +111,7 @@ class Outcome:
     at_edge
         Rivals of which a number in the setting is the lowest or highest tried.
     order
-        Minder's signals, the first first.
+        Signals of the first Minder with its chosen setting, the first first.
     results
         By split.
     failed
@@ -351,9 +352,9 @@ def bench(plan: Plan, progress: Progress | None = None) -> Outcome:
             what = f"{split} cases, all detectors" if plan.rivals else f"{split} cases"
             results[split] = tuple(run(what, _score_all, [(one, ready, settings, plan) for one in some]))
     edge = tuple(r.name for r in ready.rivals if at_edge(r.grid, settings[r.name]))
-    orders = [tuple(order) for rival in ready.rivals if (order := getattr(rival, "order", ()))]
+    order = next((r.order_of(settings[r.name]) for r in ready.rivals if isinstance(r, Minder)), ())
     left_out = not_run() if plan.rivals else {}
-    return Outcome(settings, edge, orders[0] if orders else (), results, tuple(failed), left_out)
+    return Outcome(settings, edge, order, results, tuple(failed), left_out)
 
 
 def _trained(stored: Sequence[_Stored], cache: Cache) -> _Ready:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.detect.seen import ODDNODE, RULES
@@ -29,4 +30,8 @@ def other_origins(n_jobs: int, folder: Path = REPLAY_DATA) -> dict[str, dict[str
     left_out = [*found.left_out, *done.left_out]
     if left_out:
         raise RuntimeError(f"{left_out[0].path}: {left_out[0].reason}")
-    return {s.name: {ODDNODE: s} for s in by_origin(done.scores, RULES) if s.name in ORIGINS}
+    return {
+        s.name: {ODDNODE: replace(s, name=ODDNODE)}
+        for s in by_origin(done.scores, RULES)
+        if s.name in ORIGINS
+    }

@@ -183,10 +183,10 @@ class Minder:
         self.denoisers: dict[tuple[int, str], Denoiser] = {}
         self.orders: dict[str, tuple[str, ...]] = {"tree": (), "tree of all": (), "published": ()}
 
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Signals by the decision tree, the first first."""
-        return self.orders["tree"]
+    def order_of(self, setting: Setting) -> tuple[str, ...]:
+        """Return the signals that a setting looks at, the first first."""
+        _, order, top, *_ = setting
+        return self.orders[order][:top]
 
     @property
     def grid(self) -> tuple[Setting, ...]:
@@ -222,10 +222,10 @@ class Minder:
         self, matrix: CaseMatrix, prepared: dict[tuple[int, str], Candidates], setting: Setting
     ) -> list[Flag]:
         """Let the first signal with a lasting candidate decide, at each evaluation."""
-        variant, order, top, form, threshold = setting
+        variant, _, _, form, threshold = setting
         alarmed = np.zeros((len(matrix.times), len(matrix.pool)), dtype=bool)
         undecided = np.ones(len(matrix.times), dtype=bool)
-        for key in self.orders[order][:top]:
+        for key in self.order_of(setting):
             if (variant, key) in prepared:
                 there = prepared[variant, key]
                 low = there.z if form == "z" else there.left_out
