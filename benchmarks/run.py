@@ -1,7 +1,7 @@
 """All benchmarks; writes ``benchmarks/RESULTS.md``.
 
-Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [day] [month] [what-if] [readers] [console]
-[--quick]``; those from day on only when they are asked for.
+Run: ``python -m benchmarks.run [tick] [scale] [replay] [core] [incidents] [day] [month] [what-if] [readers]
+[console] [--quick]``; those from day on only when they are asked for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from benchmarks import report
 from benchmarks.bench_console import console_rows
 from benchmarks.bench_core import core_rows
 from benchmarks.bench_day import DAY_S, HOUR_S, day_rows
+from benchmarks.bench_incidents import incident_rows
 from benchmarks.bench_readers import readers_rows
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_replay import shapes as replay_shapes
@@ -30,6 +31,7 @@ NAMES = {
     "scale": "Scale",
     "replay": "Replay",
     "core": "Evaluation alone",
+    "incidents": "Labelled incidents",
     "day": "A day of the service",
     "month": "A month of the service",
     "what-if": "Ticks beside a try of other settings",
@@ -68,6 +70,9 @@ are the yardstick beside it. 1,500 times real time was set on a machine on which
 3 seconds that this leaves.""",
     "core": """\
 `Pipeline.evaluate` alone, on samples that are arrays already; median over ticks.""",
+    "incidents": """\
+The first cases of the train split as `make bench-detect-quick` has them: each cluster is simulated, once more
+without its fault to grade how plainly that shows, replayed and scored; nothing is remembered from before.""",
     "day": """\
 24 hours of the reference cluster through `Service` and `Store` (SQLite) at accelerated time: the clock is
 put forward a step at a time and `tick` is called, everything else is what `oddnode serve` runs; the learnt
@@ -155,6 +160,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
             "scale": lambda: scale_rows({"tiny": tiny}, few),
             "replay": lambda: replay_rows(tiny, minutes=10, rounds=1),
             "core": lambda: core_rows([(5, 2)], ticks=2),
+            "incidents": lambda: incident_rows(1, n_jobs=1),
             "day": lambda: day_rows(tiny, hours=0.1),
             "what-if": lambda: what_if_rows(tiny, history=60, n_pairs=4),
             "readers": lambda: readers_rows(tiny, n_readers=5, n_pairs=1, n_ticks=2, pause_s=0.01),
@@ -174,6 +180,7 @@ def _runs(*, quick: bool) -> dict[str, Callable[[], Iterable[report.Row]]]:
             for row in replay_rows(shape, minutes=75, rounds=3, is_judged=is_judged)
         ),
         "core": lambda: core_rows([(63, 8), (63, 224), (250, 8), (250, 224), (1000, 8)], ticks=10),
+        "incidents": incident_rows,
         "day": lambda: day_rows(ClusterConfig(metrics=shape)),
         "what-if": lambda: what_if_rows(ClusterConfig(metrics=shape), history=60, n_pairs=40),
         "readers": lambda: readers_rows(ClusterConfig(metrics=shape)),

@@ -21,6 +21,7 @@ from benchmarks.bench_day import (
     day_rows,
     planted,
 )
+from benchmarks.bench_incidents import incident_rows
 from benchmarks.bench_readers import readers_rows
 from benchmarks.bench_replay import replay_rows
 from benchmarks.bench_tick import ReferenceTick, Rounds, scale_rows
@@ -100,6 +101,14 @@ def test_evaluation_alone() -> None:
     told = figures(core_rows([(4, 2)], ticks=1))
     assert number(told["evaluate, steady"]) > 0
     assert number(told["label sets parsed and placed"]) > 0
+
+
+def test_incidents_are_generated_and_evaluated() -> None:
+    rows = list(incident_rows(1, n_jobs=1))
+    assert (rows[0].target, rows[0].is_met) == ("< 600 s", True)
+    told = figures(rows)
+    assert number(told["- processor time"]) > 0
+    assert re.fullmatch(r"[01] of 1, \d+", told["- found, false alarms"])
 
 
 def test_a_day_tells_memory_and_whether_each_fault_was_named_and_cleared_once() -> None:
