@@ -43,12 +43,6 @@ class Pending:
         self.at = outcome.at if self.at is None else max(self.at, outcome.at)
         return _trim(self.incidents) + _trim(self.transitions) + _trim(self.group_events)
 
-    def supersede(self, incidents: Iterable[Incident]) -> None:
-        """Let what was written since not be undone by what waits."""
-        for incident in incidents:
-            if incident.id in self.incidents:
-                self.incidents[incident.id] = incident
-
     def write(self, to: Statements) -> None:
         """Write all of it."""
         put_incidents(to, self.incidents.values())

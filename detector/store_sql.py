@@ -100,7 +100,8 @@ class SqlReader(ABC):
             "SELECT incident_id, node, at, before, after, reason FROM transitions "
             "WHERE (CAST(?1 AS text) IS NULL OR incident_id = ?1) "
             "AND (CAST(?2 AS double precision) IS NULL OR at >= ?2) "
-            "ORDER BY at, incident_id LIMIT ?3 OFFSET ?4"
+            # by the alphabet `before` is in the order of a life: clear, pending, suspect
+            "ORDER BY at, incident_id, before LIMIT ?3 OFFSET ?4"
         )
         found = self.rows(sql, (incident_id, since, min(limit, MAX_ROWS), offset))
         return [Transition(*row) for row in found]

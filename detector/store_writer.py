@@ -86,10 +86,7 @@ class StoreWriter(SqlReader):
                     log.error("store path=%s not_written=%s", self.name, problem)  # noqa: TRY400
                 self._problem = f"{self.name}: cannot be written: {problem}"
                 raise StoreError(self._problem) from error
-            if self._problem:
-                log.warning("store path=%s written_again=true", self.name)
-            self._problem = ""
-            self._pending = Pending()
+            self._caught_up()
             self._tidy(outcome.at)
 
     def apply(
@@ -100,12 +97,14 @@ class StoreWriter(SqlReader):
     ) -> None:
         """Make a small change between evaluations in one transaction: on disk when this returns.
 
+        What waits to be written goes first, so that no step of an incident is there without those before it.
+
         Parameters
         ----------
         write
             Does the writing; called once, inside the transaction.
         incidents, transitions
-            Further changes of the same transaction; newer than what waits to be written.
+            Further changes of the same transaction; newer than what waited.
 
         Raises
         ------
@@ -116,12 +115,20 @@ class StoreWriter(SqlReader):
             self._require_open()
             try:
                 with self._transaction() as to:
+                    if self._pending.at is not None:
+                        self._pending.write(to)
                     put_incidents(to, incidents)
                     put_transitions(to, transitions)
                     write(to)
             except self.refusals as error:
                 raise StoreError(f"{self.name}: cannot be written: {self._told(error)}") from error
-            self._pending.supersede(incidents)
+            self._caught_up()
+
+    def _caught_up(self) -> None:
+        if self._problem:
+            log.warning("store path=%s written_again=true", self.name)
+        self._problem = ""
+        self._pending = Pending()
 
     @abstractmethod
     def close(self) -> None:

@@ -133,6 +133,37 @@ def test_what_is_refused_goes_with_the_next_evaluation(place: Place) -> None:
     assert (store.problem, store.n_pending) == ("", 0)
 
 
+def test_steps_of_one_moment_come_in_the_order_of_a_life(place: Place) -> None:
+    store = place.open()
+    item = incident("a")
+    life = [moved(item, T0, *step) for step in (("clear", "pending"), ("pending", "suspect"))]
+    for k in range(4):
+        other = incident(f"b{k}")
+        store.save(Outcome(T0 + k, incidents=(other,), transitions=(moved(other, T0),)))
+    store.save(Outcome(T0 + 30, incidents=(item,), transitions=(life[1],)))
+    store.save(Outcome(T0 + 60, incidents=(item,), transitions=(life[0],)))
+    assert store.transitions(incident_id=item.id) == life
+    assert [t for t in store.transitions() if t.node == "a"] == life
+
+
+def test_a_small_change_takes_along_what_waits(place: Place) -> None:
+    """Else a process that is killed next leaves an incident's end without its beginning."""
+    store = place.open()
+    place.refuse(store, is_on=True)
+    item = incident("a")
+    with pytest.raises(StoreError):
+        store.save(Outcome(T0 + 30, incidents=(item,), transitions=(moved(item, T0),)))
+    place.refuse(store, is_on=False)
+    cleared = incident("a", "cleared")
+    end = moved(item, T0 + 40, "suspect", "cleared")
+    repair = Repair(node="a", at=T0 + 40, evaluated_at=T0 + 30)
+    ControlStore(store).put_repair(repair, entry(Action.REPAIRED), [cleared], [end])
+    assert store.incidents() == [cleared]
+    assert store.transitions() == [moved(item, T0), end]
+    assert store.last_evaluation() == T0 + 30
+    assert (store.problem, store.n_pending) == ("", 0)
+
+
 def test_one_evaluator_at_a_time(place: Place) -> None:
     first = place.open()
     with pytest.raises(StoreError, match="another evaluator"):
