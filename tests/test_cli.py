@@ -265,6 +265,16 @@ class TestEvaluate:
         assert done.code == 3
         assert done.out.count("no compared metric of any node has a sample between start and end") == 2
 
+    def test_tables_in_a_pipe_are_wide_enough_to_search(
+        self, run: Run, case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("COLUMNS")
+        fault = {**self.FAULT, "node": "gpu003"}
+        labelled(case, tmp_path / "hot", id="rack-12-of-2026-01", healthy=False, faults=[fault])
+        row = next(line for line in run("evaluate", "hot").out.splitlines() if "gpu003" in line)
+        assert "rack-12-of-2026-01" in row
+        assert "its node was not flagged" in row
+
     def test_the_rules_of_the_settings_hold(self, run: Run, case: Path, tmp_path: Path) -> None:
         labelled(case, tmp_path / "hot", healthy=False, faults=[self.FAULT])
         (tmp_path / "settings.yaml").write_text(json.dumps({"pools": {"muted": [FAULTY]}}))

@@ -36,6 +36,9 @@ from detector.evaluation.tables import result_tables
 
 ALL, GATE, SOME, NOTHING = 0, 1, 2, 3
 
+WIDE = 160
+"""Columns of the tables in a file or a pipe, where nothing tells the width."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -95,6 +98,8 @@ def evaluate_command(
     _check(chosen)
     is_piped = str(chosen.json_file) == "-"
     screen = console or Console(stderr=is_piped)
+    if console is None and not screen.is_terminal and "COLUMNS" not in os.environ:
+        screen.width = WIDE
     found = find_cases(paths, max_file_bytes=chosen.max_file_bytes)
     n_jobs = chosen.n_jobs or max(1, len(os.sched_getaffinity(0)))
     with _bar(screen, "cases") as advance:
