@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -18,10 +19,21 @@ from simulator.config import ClusterConfig
 CHROMIUM = Path("/usr/bin/chromium")
 FIRST_VIEW_S = {63: 1.0, 1000: 2.0}
 MOST_KB = 400.0
-MOST_GROWTH = 1.1
-"""Of the heap and of the document, from the second quarter of the hour to the last. Snapshots after forced
-collections show what it is: code that the engine compiles, and points of charts, which begin before the onset
-and have 120 at most. That no chart of before is held is measured by itself."""
+MOST_GROWTH = 1.01
+"""Of heap and document, between two readings of the very same content: there is nothing that may grow."""
+
+MOST_WITH_CODE = 1.1
+"""Of the heap as a whole: the engine goes on compiling what runs often, and keeps that."""
+
+HELD_TYPES = frozenset(
+    ("object", "array", "string", "concatenated string", "sliced string", "number", "closure", "regexp")
+)
+"""Kinds of nodes of a heap snapshot that scripts hold: all but compiled code and what is the browser's own."""
+
+WARM = 20
+"""Redraws of all pages before they are compared, so that the engine has compiled what it will."""
+
+READINGS = 6
 
 HELD = """function () {
     return this.filter((one) => one.classList?.contains("uplot") && !one.isConnected).length;
@@ -54,7 +66,9 @@ requestAnimationFrame(look);
 """
 
 
-def console_rows(sizes: Sequence[int] = (63, 1000), *, rounds: int = 7, minutes: int = 60) -> Iterator[Row]:
+def console_rows(
+    sizes: Sequence[int] = (63, 1000), *, rounds: int = 7, minutes: int = 60, redraws: int = 120
+) -> Iterator[Row]:
     """Measure the pages on simulated incidents, and yield the table.
 
     Parameters
@@ -65,6 +79,8 @@ def console_rows(sizes: Sequence[int] = (63, 1000), *, rounds: int = 7, minutes:
         Loads of each page, each with an empty cache.
     minutes
         Time of the recording over which memory is measured, with the first size.
+    redraws
+        Redraws of one and the same state after it.
     """
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -76,7 +92,7 @@ def console_rows(sizes: Sequence[int] = (63, 1000), *, rounds: int = 7, minutes:
         config, case = cluster_of(sizes[0]), Path(folder) / "hour"
         case.mkdir()
         write_incident(case, config, minutes)
-        yield from _hour(browser, case, config, minutes)
+        yield from _hour(browser, case, config, minutes, redraws)
         browser.close()
 
 
@@ -128,50 +144,107 @@ def _weight(what: str, shape: str, loads: list[tuple[float, float]]) -> Row:
     return Row(what, shape, f"{kb:.0f} kB", f"< {MOST_KB:g} kB", kb < MOST_KB)
 
 
-def _hour(browser: Browser, case: Path, config: ClusterConfig, minutes: int) -> Iterator[Row]:
-    """Leave the pages Now and of a node open while a recording is played, one evaluation a second."""
-    n = minutes * 2
+def _hour(browser: Browser, case: Path, config: ClusterConfig, minutes: int, redraws: int) -> Iterator[Row]:
+    """Leave the pages Now and of a node open while a recording is played, one evaluation a second.
+
+    What a page shows grows with the incident. So it is compared when the recording is over and all stays as
+    it is: with a page opened then, and with itself after many redraws more.
+    """
     # the first evaluations come at once: what is measured begins with a page that has something to show
     with served(case, speed=config.step_s, at=config.start + 300) as url:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
-        pages = {"Now": context.new_page(), "of a node": context.new_page()}
-        asks = dict.fromkeys(pages, 0)
-        for name, page in pages.items():
+        paths = {"Now": "/", "of a node": f"/nodes/{config.node_names[1]}"}
+        asks = dict.fromkeys(paths, 0)
+        pages = {}
+        for name, path in paths.items():
+            page = pages[name] = context.new_page()
             page.on("request", _counter(asks, name, "/v1/fleet" if name == "Now" else "/v1/explain"))
             page.on("pageerror", _fail)
-        faulty = config.node_names[1]
-        pages["Now"].goto(url)
-        pages["of a node"].goto(f"{url}/nodes/{faulty}")
-        kept: dict[str, list[tuple[float, float]]] = {name: [] for name in pages}
+            page.goto(url + path)
         end = config.start + minutes * 60
-        last = 0.0
-        while last < end:
-            time.sleep(2.0)
-            last = asked(f"{url}/v1/recording")["recording"]["last_at"]
-            for name, page in pages.items():
-                kept[name].append((_heap_mb(page), _elements(page)))
+        while asked(f"{url}/v1/recording")["recording"]["last_at"] < end:
+            pages["Now"].wait_for_timeout(1000)
+        pages["Now"].wait_for_timeout(5000)  # what came last is drawn
+        hour = dict(asks)
+        anew = {name: context.new_page() for name in paths}
+        for name, path in paths.items():
+            anew[name].goto(url + path)
+        quiet = config.node_names[-1]
+        _redraw(url, quiet, min(WARM, redraws), pages["Now"])
+        before = {name: _reading(page) for name, page in pages.items()}
+        fresh = {name: _reading(page) for name, page in anew.items()}
+        warmed = dict(asks)
+        _redraw(url, quiet, redraws, pages["Now"])
         for name, page in pages.items():
-            held = min(
-                _held_charts(page) for _ in range(10)
-            )  # while a page is drawn, those of before are there
-            what = f"charts of before that are still held, {name}"
+            after, opened, was = _reading(page), fresh[name], before[name]
+            shape = f"{config.n_nodes} nodes, {minutes} min, {hour[name]} redraws"
+            against = f"{name}, open / opened just now"
+            yield _grown(f"what scripts hold, {against}", shape, opened.held_mb, was.held_mb, " MB")
+            yield _grown(f"- nodes of the document, {against}", shape, opened.n_nodes, was.n_nodes)
+            shape = f"{asks[name] - warmed[name]} redraws of one state"
+            against = f"{name}, after / before"
+            yield _grown(f"- what scripts hold, {against}", shape, was.held_mb, after.held_mb, " MB")
+            yield _grown(f"- nodes of the document, {against}", shape, was.n_nodes, after.n_nodes)
+            what = f"- heap with compiled code, {against}"
+            yield _grown(what, shape, was.heap_mb, after.heap_mb, " MB", most=MOST_WITH_CODE)
+            # while a page is drawn, the charts of before are there
+            held = min(_held_charts(page) for _ in range(READINGS))
+            what = f"- charts of before that are still held, {name}"
             yield Row(what, f"{asks[name]} redraws", str(held), "none", held == 0)
-        for name, found in kept.items():
-            shape = f"{config.n_nodes} nodes, {n} evaluations ({minutes} min), {asks[name]} redraws"
-            for what, unit, values in (
-                (f"heap of the page {name}", " MB", [heap for heap, _ in found]),
-                (f"- nodes of its document, {name}", "", [elements for _, elements in found]),
-            ):
-                quarter = len(values) // 4
-                second, newest = median(values[quarter : 2 * quarter]), median(values[-quarter:])
-                yield Row(
-                    f"{what}, last quarter / second",
-                    shape,
-                    f"{newest / second:.2f} ({second:.4g} to {newest:.4g}{unit})",
-                    f"< {MOST_GROWTH:g}",
-                    newest / second < MOST_GROWTH,
-                )
         context.close()
+
+
+def _grown(
+    what: str, shape: str, before: float, after: float, unit: str = "", *, most: float = MOST_GROWTH
+) -> Row:
+    ratio = after / before
+    return Row(what, shape, f"{ratio:.3f} ({before:.4g} to {after:.4g}{unit})", f"< {most:g}", ratio < most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    held_mb: float
+    heap_mb: float
+    n_nodes: float
+
+
+def _redraw(url: str, node: str, n: int, page: Page) -> None:
+    """Change something as an operator and take it back: pages are told, and draw again what they drew."""
+    for _ in range(n // 2):
+        mute = asked(f"{url}/v1/mutes", {"node": node, "for_s": 86400, "reason": "to be drawn"})["mute"]
+        page.wait_for_timeout(1200)  # longer than it takes the service to look what has changed
+        asked(f"{url}/v1/mutes/{mute['id']}", method="DELETE")
+        page.wait_for_timeout(1200)
+    page.wait_for_timeout(3000)
+
+
+def _reading(page: Page) -> _Reading:
+    """Read what a page takes after forced collections, the least of some readings."""
+    found = []
+    for _ in range(READINGS):
+        found.append((_heap_mb(page), float(_elements(page))))
+        page.wait_for_timeout(300)
+    return _Reading(_held_mb(page), min(heap for heap, _ in found), min(nodes for _, nodes in found))
+
+
+def _held_mb(page: Page) -> float:
+    """Return megabytes of all that scripts hold, by a snapshot of the heap."""
+    session, pieces = page.context.new_cdp_session(page), []
+    session.on("HeapProfiler.addHeapSnapshotChunk", lambda event: pieces.append(event["chunk"]))
+    session.send("HeapProfiler.takeHeapSnapshot", {"reportProgress": False})
+    session.detach()
+    taken = json.loads("".join(pieces))
+    fields, types = (taken["snapshot"]["meta"][key] for key in ("node_fields", "node_types"))
+    kind, size, n = fields.index("type"), fields.index("self_size"), len(fields)
+    nodes = taken["nodes"]
+    return (
+        sum(
+            n_bytes
+            for of, n_bytes in zip(nodes[kind::n], nodes[size::n], strict=True)
+            if types[kind][of] in HELD_TYPES
+        )
+        / 1e6
+    )
 
 
 def _counter(asks: dict[str, int], name: str, path: str) -> Any:

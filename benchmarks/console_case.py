@@ -79,7 +79,7 @@ def served(case: Path, *, speed: float = 30.0, at: float | None = None) -> Itera
         settings.write_text(
             json.dumps(
                 {
-                    "recording": {"path": str(case), "speed": speed, "at": at},
+                    "recording": {"path": str(case.resolve()), "speed": speed, "at": at},
                     "http": {"port": 0},
                     "store": {"path": f"{folder}/oddnode.db"},
                 }
@@ -110,10 +110,12 @@ def wait_for(found: Callable[[], T], log: Path | None = None) -> T:
     raise RuntimeError(f"waited {WAIT_S:.0f} s in vain {told}")
 
 
-def asked(url: str) -> Any:
-    """GET as JSON, errors included."""
+def asked(url: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
+    """Ask, by POST when there is a body, and return the JSON of the answer, errors included."""
+    sent = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, sent, {"Content-Type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         return json.load(error)

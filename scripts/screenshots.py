@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from playwright.sync_api import Browser, expect, sync_playwright
@@ -24,9 +25,20 @@ SIZES = {"wide": (1280, 800, 1.0), "phone": (390, 844, 1.0), DOCS: (1280, 1270, 
 """Width, height and scale; pictures for `docs/images` are smaller and show what is on top."""
 
 MINUTES = 25
+TRIED = {"detection.z_threshold": 20, "detection.clear_after_s": 120}
+"""Settings that the page Tune is to show the effect of."""
 
 
-def shoot(browser: Browser, url: str, out: Path, mark: str = "") -> None:
+def try_settings(url: str) -> None:
+    """Let the service try other settings on all of what was played, and wait for what comes of it."""
+    most = asked(f"{url}/v1/what-if")["max_hours"]
+    asked(f"{url}/v1/what-if", {"changes": TRIED, "hours": min(1.0, most)})
+    wait_for(lambda: asked(f"{url}/v1/what-if")["run"]["state"] != "running")
+
+
+def shoot(
+    browser: Browser, url: str, out: Path, mark: str = "", sizes: Mapping[str, tuple[int, int, float]] = SIZES
+) -> None:
     """Take all pictures; a mark tells those of one cluster from those of another."""
     suspect = asked(f"{url}/v1/suspects")["suspects"][0]
     pages = {
@@ -39,7 +51,7 @@ def shoot(browser: Browser, url: str, out: Path, mark: str = "") -> None:
     played = asked(f"{url}/v1/recording")["recording"]
     if played is not None:
         pages["back"] = f"{pages['node']}?at={suspect['since'] + 5 * played['step_s']:.0f}"
-    for size, (width, height, scale) in SIZES.items():
+    for size, (width, height, scale) in sizes.items():
         for scheme in ("light", "dark"):
             context = browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=scale
@@ -64,6 +76,7 @@ def shoot_case(case: Path, browser: Browser, out: Path, mark: str = "") -> None:
     end = load_recording(case).end
     with served(case, at=end) as url:
         wait_for(lambda: asked(f"{url}/v1/recording")["recording"]["last_at"] > end - 120)
+        try_settings(url)
         shoot(browser, url, out, mark)
 
 

@@ -188,17 +188,23 @@ def test_ticks_beside_a_try_are_measured() -> None:
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's chromium is not installed: make servers")
 def test_pages_are_seen_weighed_and_left_open() -> None:
-    rows = list(console_rows((12,), rounds=1, minutes=14))
+    rows = list(console_rows((12,), rounds=1, minutes=14, redraws=10))
     told = figures(rows)
     assert number(told["first view of the page Now"]) > 0
     assert number(told["first view of a suspect's page, charts drawn"]) > 0
     assert 50 < number(told["- weight, nothing in the cache"]) < MOST_KB
     for page in ("Now", "of a node"):
-        assert number(told[f"heap of the page {page}, last quarter / second"]) > 0
-        assert number(told[f"- nodes of its document, {page}, last quarter / second"]) > 0
-        assert told[f"charts of before that are still held, {page}"] == "0"
-    (redraws,) = {re.sub(r".* (\d+) redraws", r"\1", row.shape) for row in rows if "page Now," in row.name}
-    assert int(redraws) > 5
+        for what in (
+            f"what scripts hold, {page}, open / opened just now",
+            f"- what scripts hold, {page}, after / before",
+            f"- nodes of the document, {page}, open / opened just now",
+            f"- nodes of the document, {page}, after / before",
+        ):
+            assert 0.8 < number(told[what]) < 1.2, "it is the same content"
+        assert number(told[f"- heap with compiled code, {page}, after / before"]) > 0
+        assert told[f"- charts of before that are still held, {page}"] == "0"
+    redraws = [int(re.search(r"(\d+) redraws", row.shape)[1]) for row in rows if "redraws" in row.shape]
+    assert min(redraws) > 5
 
 
 def test_a_child_that_dies_is_an_error() -> None:

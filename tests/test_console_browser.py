@@ -190,8 +190,20 @@ def colours(page: Page, canvas: str) -> int:
     )
 
 
+WRITTEN = """
+window.written = [];
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    window.written.push(text);
+    return write.call(this, text, ...rest);
+};
+"""
+"""Texts in a canvas can be read."""
+
+
 def test_a_suspect_is_seen_opened_and_plotted(service: Service, tab: Open) -> None:
     one = tab(service)
+    one.page.add_init_script(WRITTEN)
     page = one.go("/")
     card = page.locator(f'article[data-node="{FAULTY}"]')
     expect(card).to_contain_text("gpu 2")
@@ -200,6 +212,17 @@ def test_a_suspect_is_seen_opened_and_plotted(service: Service, tab: Open) -> No
     expect(page.locator("#state")).to_contain_text("the recording has ended")
     expect(page.locator("#heat")).to_have_attribute("aria-label", re.compile("16 nodes: 2 suspect"))
     assert colours(page, "#heat") > 4
+    written = page.evaluate("window.written")
+    assert any(re.fullmatch("\u2068main\u2069: \u2068.* to .*\u2069", text) for text in written), (
+        "who stands there"
+    )
+    # its strongest evidence is drawn where it is named
+    expect(card.locator(".glance")).to_contain_text(re.compile(r"DCGM_FI_DEV_\w+ on gpu 2 against the peers"))
+    expect(card.locator("canvas")).to_have_count(1)
+    assert colours(page, f'article[data-node="{FAULTY}"] canvas') > 10
+    expect(card.locator(".plot")).to_have_attribute(
+        "aria-label", re.compile(f"Outside of the peers' band since 2026-01-01 {clock(START + STEP * 40)}")
+    )
     card.get_by_role("link", name=FAULTY).click()
     expect(page.locator("h1")).to_have_text(FAULTY)
     expect(page.locator("#head .state.suspect")).to_contain_text("suspect")
@@ -252,13 +275,21 @@ def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) ->
     page.get_by_role("link", name="Incidents").click()
     row = page.get_by_role("row", name=re.compile(FAULTY)).first
     expect(row).to_contain_text("fault, kim")
+    # all bars stand on one scale: this one began first and is not over, the other one began later
+    expect(
+        row.get_by_role("img", name=re.compile(f"from .*{clock(START + STEP * 40)} to now"))
+    ).to_be_visible()
+    begun = "item => parseFloat(item.querySelector('.piece').style.left)"
+    assert row.locator(".life").evaluate(begun) == 0
+    assert page.get_by_role("row").filter(has_text=SCRIPT).locator(".life").evaluate(begun) > 20
+    expect(row.locator(".life .piece.suspect")).to_be_visible()
     expect(page.locator("#trail")).to_contain_text("acknowledge")
     page.get_by_label("Node").fill("gpu001")
     page.get_by_label("Node").press("Enter")
     expect(page.locator("#list")).to_contain_text("no incident fits")
     page.get_by_label("Node").fill(FAULTY)
     page.get_by_label("Node").press("Enter")
-    link = page.locator("#list td:nth-child(5) a").first
+    link = page.locator("#list td:nth-child(6) a").first
     redraw = """() => {
         for (const part of document.querySelectorAll("#list a, #trail table")) part.dataset.old = "";
         document.querySelector("#f-days").dispatchEvent(new Event("change"));

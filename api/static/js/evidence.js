@@ -19,12 +19,15 @@ function bestOf(series, part, labels) {
   return series.filter((item) => item.part === part).sort((a, b) => fits(b) - fits(a))[0];
 }
 
+/** The strongest piece of evidence that has peers to be shown against, else the strongest. */
+export const atAGlance = (items) => ranked(items).find((item) => item.layer !== "direct") ?? items[0];
+
 const hasAny = (one) => one.value.some((value) => value !== null);
 
 /** Charts in the element `id`, of the node that `node` returns; `refresh`, a steady one, follows each choice. */
 export class Charts {
   constructor(id, node, refresh) {
-    Object.assign(this, { id, node, refresh, shown: FIRST, plots: [], scope: "all", before: 0, pasts: new Map(), reading: Promise.resolve() });
+    Object.assign(this, { id, node, refresh, shown: FIRST, plots: [], scope: "all", before: 0, pasts: new Map(), used: new Set(), reading: Promise.resolve() });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
     let width = window.innerWidth;
     window.addEventListener("resize", () => {
@@ -52,6 +55,17 @@ export class Charts {
       h("span.pair", null, h("label", { for: "own-past" }, "Own past"), select));
   }
 
+  /** Show one piece of evidence alone in `place`. */
+  async only(place, { item, incident, now }) {
+    const former = this.plots;
+    this.plots = [];
+    try {
+      if (item) await this.chart(place, item, { since: Math.min(incident.active_at, item.since) - BEFORE_S, until: null, now, incident });
+    } finally {
+      former.forEach((plot) => plot.destroy());
+    }
+  }
+
   /** Show pieces of evidence of an incident, null for none that is open; with `until` up to then, else up to now. */
   async show({ items, incident, now, until = null }) {
     const wanted = ranked(items).slice(0, this.shown);
@@ -71,6 +85,7 @@ export class Charts {
       items.length > this.shown ? h("button", { type: "button", "data-key": "more", onclick: () => { this.shown = 999; this.refresh(); } }, `Show all ${items.length}`) : null);
     const former = this.plots;
     this.plots = [];
+    this.used.clear();
     const waiting = wanted.map((item, k) => [places[k], item]);
     const worker = async () => {
       for (let next = waiting.shift(); next; next = waiting.shift()) {
@@ -78,6 +93,7 @@ export class Charts {
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    for (const key of this.pasts.keys()) if (!this.used.has(key)) this.pasts.delete(key);
     if (wanted.length && !this.plots.length) {
       const missing = h("p.note", { "data-missing": "" }, "There are no samples of that time any more: what follows is what was stored with the incident.");
       document.querySelector(`#${this.id} .legend`)?.replaceWith(missing);
@@ -139,6 +155,7 @@ export class Charts {
     const [first, last] = [one.times[0], one.times.at(-1)];
     const key = JSON.stringify([one.metric, one.part, one.labels, before, first]);
     const step = one.times.length > 1 ? last - one.times.at(-2) : 30;
+    this.used.add(key);
     let known = this.pasts.get(key);
     if (!known || last > known.until) {
       const until = last + KEPT_STEPS * step;

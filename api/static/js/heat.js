@@ -77,7 +77,8 @@ export class Heat {
     for (const node of this.nodes) {
       if (pool !== null && node.pool !== pool) column += 1;
       if (column >= perBand) { column = 0; band += 1; }
-      if (node.pool !== pool || column === 0) this.pools.push({ pool: node.pool, band, column });
+      if (node.pool !== pool || column === 0) this.pools.push({ pool: node.pool, band, column, first: node.node });
+      this.pools.at(-1).last = node.node;
       pool = node.pool;
       this.places.push({ band, column });
       column += 1;
@@ -114,7 +115,7 @@ export class Heat {
     shown.forEach((item, k) => {
       const next = shown[k + 1];
       const room = (next && next.band === item.band ? next.x : width) - item.x - 6;
-      if (room > 20) c.fillText(fit(c, item.pool || "no pool", room), item.x, item.y);
+      if (room > 20) c.fillText(fit(c, told(item), room), item.x, item.y);
     });
     this.nodes.forEach((node, n) => {
       const { band: b, column } = this.places[n];
@@ -211,9 +212,15 @@ export class Heat {
   }
 }
 
+/** "main: gpu002 to gpu134": which nodes stand there; names are isolated, as elsewhere. */
+function told({ pool, first, last }) {
+  const [of, from, to] = [pool || "no pool", first, last].map((text) => `\u2068${text.slice(0, 60)}\u2069`);
+  return `${of}: ${first === last ? from : `${from} to ${to}`}`;
+}
+
 function fit(c, text, room) {
   if (c.measureText(text).width <= room) return text;
-  let n = Math.min(text.length, 60);
+  let n = Math.min(text.length, 200);
   while (n > 1 && c.measureText(`${text.slice(0, n)}…`).width > room) n -= 1;
   return `${text.slice(0, n)}…`;
 }

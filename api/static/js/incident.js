@@ -4,7 +4,7 @@ import { buttons, exportButton, reportButton } from "./actions.js";
 import { ApiError, get, inPath, isThereNow, nodePage, pinned, steady, SUBJECT } from "./api.js";
 import { fill, h, name, problem } from "./dom.js";
 import { Charts } from "./evidence.js";
-import { diagnosis, marks } from "./parts.js";
+import { diagnosis, life, marks } from "./parts.js";
 import { follow } from "./recording.js";
 import { ago, clock, number, span, state } from "./words.js";
 
@@ -36,13 +36,6 @@ function head(item, node, now) {
 /** Time from first sign to end as a bar, and all that happened in it as a list. */
 function timeline(item, transitions, trail, now) {
   const end = Math.max(item.cleared_at ?? now, item.active_at + 1);
-  const share = (at) => Math.min(100, Math.max(0, 100 * (at - item.active_at) / (end - item.active_at)));
-  const piece = (kind, from, to) => {
-    const part = h("span", { class: `piece ${kind}` });
-    part.style.left = `${share(from)}%`;
-    part.style.width = `${Math.max(0.4, share(to) - share(from))}%`;
-    return part;
-  };
   const named = item.suspect_at;
   const steps = transitions.map((step) => ({ at: step.at, kind: step.after, what: [state(step.before), " → ", state(step.after)], why: step.reason }));
   const done = trail.map((line) => ({ at: line.at, kind: "said", what: [h("b", null, line.action), " by ", name(line.by)], why: line.note }));
@@ -53,7 +46,7 @@ function timeline(item, transitions, trail, now) {
   const since = (at) => `${at < item.active_at ? "−" : "+"}${span(Math.abs(at - item.active_at))}`;
   fill("steps",
     h("div.life", { role: "img", "aria-label": `First sign ${clock(item.active_at)}, ${named === null ? "never named" : `named ${clock(named)}`}, ${item.cleared_at === null ? "still open" : `cleared ${clock(item.cleared_at)}`}` },
-      piece("pending", item.active_at, named ?? end), named === null ? null : piece("suspect", named, end)),
+      life(item, item.active_at, end)),
     h("p.life-ends", { "aria-hidden": "true" }, h("span", null, clock(item.active_at, now)), h("span", null, item.cleared_at === null ? `${clock(now, now)}, still open` : `${clock(item.cleared_at, now)}, cleared`)),
     h("ol.timeline", null, all.map((one) => h("li", { class: one.kind }, h("time", { datetime: new Date(one.at * 1000).toISOString() }, clock(one.at, now)), h("span.quiet", null, ` ${since(one.at)} `),
       h("span", null, one.what, one.why ? [": ", name(one.why)] : null)))));

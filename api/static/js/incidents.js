@@ -2,6 +2,7 @@
 
 import { get, incidentPage, nodePage, pinned, steady } from "./api.js";
 import { $, fill, h, name, problem, table } from "./dom.js";
+import { life } from "./parts.js";
 import { follow } from "./recording.js";
 import { clock, number, span, state } from "./words.js";
 
@@ -44,10 +45,14 @@ const feedback = (item) => (item.acknowledged ? ["✓ fault, ", name(item.acknow
 function list(answer, now) {
   const offset = answer.offset;
   const turn = (label, to) => h("button", { type: "button", "data-key": label, onclick: () => { wanted.set("offset", String(to)); go(); } }, label);
+  // all bars are on one scale of time: what came together stands together
+  const first = Math.min(...answer.incidents.map((item) => item.active_at));
+  const bar = (item) => h("span.life", { role: "img", "aria-label": `from ${clock(item.active_at)} to ${item.cleared_at === null ? "now" : clock(item.cleared_at)}` }, life(item, first, Math.max(now, first + 1)));
   fill("list", answer.incidents.length
-    ? table("Incidents", ["state", "node", "part", "likely", "first sign", "lasted", "peak", "feedback"], answer.incidents.map((item) => [
-      state(item.dismissed ? "dismissed" : item.state), h("a", { href: nodePage(item.node) }, name(item.node)), name(item.part || "–"), name(item.diagnosis?.title ?? item.reason),
-      h("a", { href: incidentPage(item.id) }, clock(item.active_at, now)), span((item.cleared_at ?? now) - item.active_at), number(item.peak_score, 3), feedback(item)]))
+    ? [h("p.quiet", null, `Timeline: from ${clock(first)} at the left to ${clock(now)} at the right; `, h("span", { class: "state pending" }, "first sign"), ", ", h("span", { class: "state suspect" }, "named"), "."),
+      table("Incidents", ["state", "node", "part", "likely", "timeline", "first sign", "lasted", "peak", "feedback"], answer.incidents.map((item) => [
+      state(item.dismissed ? "dismissed" : item.state), h("a", { href: nodePage(item.node) }, name(item.node)), name(item.part || "–"), name(item.diagnosis?.title ?? item.reason), bar(item),
+      h("a", { href: incidentPage(item.id) }, clock(item.active_at, now)), span((item.cleared_at ?? now) - item.active_at), number(item.peak_score, 3), feedback(item)]))]
     : h("p.quiet", null, "no incident fits"),
   h("div.buttons", null, offset > 0 ? turn("Newer", Math.max(0, offset - SIZE)) : null, offset + SIZE < answer.total ? turn("Older", offset + SIZE) : null,
     h("span.quiet", null, `${answer.total} in all`)));

@@ -3,18 +3,47 @@
 import { buttons } from "./actions.js";
 import { get, incidentPage, nodePage, pinned, steady } from "./api.js";
 import { $, fill, h, name, problem, say } from "./dom.js";
+import { atAGlance, Charts } from "./evidence.js";
 import { Heat } from "./heat.js";
 import { diagnosis, evidence, marks, ranked, score } from "./parts.js";
 import { follow } from "./recording.js";
 import { ago, clock, number, span } from "./words.js";
 
 const SHOWN = 4;
+const PLOTTED = 3; // suspects whose strongest evidence is drawn: the first ones
 const heat = new Heat($("fleet"));
 const refresh = steady(show);
+const redraw = steady(draw); // not waited for by what tells names: samples may have to be read back
+const plots = Array.from({ length: PLOTTED }, () => new Charts("", () => "", redraw));
+let plotted = [];
+let shownNow = 0;
 let known = null;
 let ready = null;
 
-function card(item, now) {
+const placeOf = (node) => [...document.querySelectorAll("[data-plot]")].find((place) => place.dataset.plot === node);
+
+/** The chart's place of a suspect, with what is drawn there as long as nothing newer is. */
+function plot(item) {
+  const shown = atAGlance(item.evidence);
+  return h("div.glance", null, h("p.quiet", null, h("code", null, name(shown.metric)), shown.part ? [" on ", name(shown.part)] : null, " against the peers"), placeOf(item.node) ?? h("div.chart", { "data-plot": item.node }, h("p.quiet", null, "loading")),
+    h("p.legend", null, h("span.key", null, h("i.dash.mine"), "this node"), h("span.key", null, h("i.dash.peer"), "median of the peers"), h("span.key", null, h("i.swatch.band"), "their ordinary band"),
+      h("span.key", null, h("i.post.sign"), "first sign"), h("span.key", null, h("i.post.verdict"), "named")));
+}
+
+async function draw() {
+  for (const [k, charts] of plots.entries()) {
+    const item = plotted[k];
+    const place = item && placeOf(item.node);
+    if (!place) {
+      charts.clear();
+      continue;
+    }
+    charts.node = () => item.node;
+    await charts.only(place, { item: atAGlance(item.evidence), incident: { active_at: item.since, suspect_at: item.suspect_since }, now: shownNow });
+  }
+}
+
+function card(item, now, isPlotted) {
   const rest = item.evidence.length - SHOWN;
   return h("article.card.suspect", { "data-node": item.node },
     h("header", null,
@@ -25,7 +54,7 @@ function card(item, now) {
     diagnosis(item.diagnosis),
     item.diagnosis?.order ? h("p.quiet", null, name(item.diagnosis.order)) : null,
     marks(item, now),
-    h("ul.evidence", null, ranked(item.evidence).slice(0, SHOWN).map(evidence)),
+    h("div.story", null, h("ul.evidence", null, ranked(item.evidence).slice(0, SHOWN).map(evidence)), isPlotted && item.evidence.length ? plot(item) : null),
     h("p.more", null, h("a", { href: nodePage(item.node) }, rest > 0 ? `${rest} more, with charts` : "charts"), " · ",
       h("a", { href: incidentPage(item.incident_id) }, "incident")),
     buttons({ node: item.node, incident: item.incident_id, acknowledged: item.acknowledged, muted: item.muted, isOpen: true, after: refresh }));
@@ -51,9 +80,12 @@ function suspects(answer, now) {
   // those that nobody looks after come first
   const rank = (item) => (item.muted ? 2 : item.acknowledged ? 1 : 0);
   const sorted = [...answer.suspects].sort((a, b) => rank(a) - rank(b));
+  plotted = sorted.slice(0, PLOTTED);
+  shownNow = now;
   fill("suspects", sorted.length
-    ? h("div.cards", null, sorted.map((item) => card(item, now)))
+    ? h("div.cards", null, sorted.map((item, k) => card(item, now, k < PLOTTED)))
     : nobody(answer));
+  redraw();
 }
 
 function events(answer, now) {

@@ -43,3 +43,17 @@ export function evidence(item) {
   const where = item.part ? [" on ", h("b", null, name(item.part))] : null;
   return h("li", null, h("span.tag", null, item.layer), " ", h("code", null, name(item.metric)), where, ": ", name(item.reason));
 }
+
+/** An incident as pieces of a bar from one time to another: first sign, and from when it was named. */
+export function life(item, from, to) {
+  const share = (at) => Math.min(100, Math.max(0, 100 * (at - from) / Math.max(1, to - from)));
+  const end = item.cleared_at ?? to;
+  const piece = (kind, begin, until) => {
+    const part = h("span", { class: `piece ${kind}` });
+    const width = Math.max(0.8, share(until) - share(begin));
+    part.style.left = `${Math.min(100 - width, share(begin))}%`;
+    part.style.width = `${width}%`;
+    return part;
+  };
+  return [piece("pending", item.active_at, item.suspect_at ?? end), item.suspect_at === null ? null : piece("suspect", item.suspect_at, end)];
+}
