@@ -28,7 +28,7 @@ MOST_WITH_CODE = 1.1
 HELD_TYPES = frozenset(
     ("object", "array", "string", "concatenated string", "sliced string", "number", "closure", "regexp")
 )
-"""Kinds of nodes of a heap snapshot that scripts hold: all but compiled code and what is the browser's own."""
+"""Kinds of nodes of a heap snapshot that scripts hold: all but compiled code and the browser's own."""
 
 WARM = 20
 """Redraws of all pages before they are compared, so that the engine has compiled what it will."""

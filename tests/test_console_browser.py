@@ -307,7 +307,7 @@ def test_acknowledged_muted_and_shown_in_history(service: Service, tab: Open) ->
     page.mouse.up()
     expect(page.locator("#steps .timeline")).to_contain_text("pending")
     expect(page.locator("#steps li.suspect")).to_contain_text("suspect")
-    expect(page.locator("#steps li.said").first).to_contain_text("acknowledge by kim")
+    expect(page.locator("#steps li.said").filter(has_text="acknowledge by kim")).to_be_visible()
     expect(page.locator("#feedback")).to_contain_text("acknowledged by kim")
     assert one.complaints == []
 
