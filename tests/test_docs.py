@@ -457,6 +457,35 @@ def test_commands_in_the_readme_tell_how_they_are_used() -> None:
         assert result.exit_code == 0, f"oddnode {path} --help: {result.output}"
 
 
+def test_figures_of_the_readme_are_those_of_the_bench() -> None:
+    """After a run of the bench its figures in the README are written anew."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    numbers = json.loads((ROOT / "benchmarks" / "detection.json").read_text(encoding="utf-8"))
+
+    def of(share: list[int]) -> str:
+        return f"{share[0]} of {share[1]}"
+
+    def within(bounds: list[float]) -> str:
+        return f"[{bounds[0]:.2f}, {bounds[1]:.2f}]"
+
+    own = numbers["splits"]["test"]["detectors"]["Oddnode"]
+    n = own["found"] + own["missed"]
+    recorded = numbers["others"]["recorded"]["Oddnode"]
+    n_recorded = recorded["found"] + recorded["missed"]
+    told = [
+        f"**{own['f1']:.2f}** {within(own['f1_interval'])}",
+        f"{own['found']} of {n}, {own['recall']:.2f} {within(own['recall_interval'])}",
+        f"{own['precision']:.2f} {within(own['precision_interval'])} | **{own['false_alarms']}**: "
+        f"{own['false_per_month']:.1f} per cluster-month, at most {own['false_per_month_upper']:.1f}",
+        f"{of(own['visible'])} are found",
+        f"part in {of(own['part_right'])}",
+        f"**{recorded['found']} of {n_recorded}** {within(recorded['recall_interval'])}",
+        f"{recorded['false_alarms']} in {recorded['node_days']:.0f} node-days",
+    ]
+    text = " ".join(readme.split())
+    assert [figure for figure in told if figure not in text] == []
+
+
 def test_every_command_is_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in get_command(cli).commands:  # type: ignore[attr-defined]
