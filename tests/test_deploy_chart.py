@@ -433,3 +433,11 @@ def test_variables_of_the_image_are_settings(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     settings = load_settings()
     assert (settings.http.host, settings.store.path) == ("0.0.0.0", Path("/data/oddnode.db"))
+
+
+def test_the_image_bounds_what_the_allocator_and_linear_algebra_take() -> None:
+    settings = dict(
+        item.split("=", 1) for kind, rest in instructions() if kind == "ENV" for item in rest.split()
+    )
+    assert settings["MALLOC_ARENA_MAX"] == "2"
+    assert settings["OPENBLAS_NUM_THREADS"] == "1"
