@@ -33,10 +33,14 @@ WIDE = (
 """Metrics with many series per node that the smaller recording leaves out: a hundred families remain."""
 
 
-def shapes() -> tuple[ClusterConfig, ClusterConfig]:
-    """Return 63 nodes with a hundred metric families, about 24,000 series, and with all of the story's."""
+def shapes() -> tuple[ClusterConfig, ClusterConfig, ClusterConfig]:
+    """Return 63 nodes with a hundred metrics (about 24,000 series), with all of the stories, with all."""
     metrics = story()
-    return ClusterConfig(cpus=2, metrics=metrics - set(WIDE)), ClusterConfig(cpus=8, metrics=metrics)
+    return (
+        ClusterConfig(cpus=2, metrics=metrics - set(WIDE)),
+        ClusterConfig(cpus=8, metrics=metrics),
+        ClusterConfig(cpus=8),
+    )
 
 
 WANTED, BARE = 1500, 6.0
