@@ -1105,6 +1105,14 @@ class TestPeers:
         assert suspects(last) == [BAD]
         assert last.verdicts[0].part == "mlx5_2/1"
 
+    @pytest.mark.parametrize(("n", "named"), [(1, set()), (2, set()), (8, {BAD})])
+    def test_a_clock_without_synchronisation_counts_where_peers_have_it(self, n, named):
+        t = training(n)
+        odd = t.nodes[-1] if n < 8 else BAD
+        t.add(lambda k, m: [("node_timex_sync_status", node_labels(m), 0.0 if m == odd else 1.0)])
+        t.run(40)
+        assert t.ever_suspect() == named
+
     def test_the_one_gpu_that_left_the_collective_is_named_though_all_others_spin(self):
         t = Telemetry(12)
         t.add(

@@ -231,6 +231,7 @@ def step_direct(
     state.last = np.where(fresh, value, state.last)
     common = _common_states(state, index, layout, levels > 0, group_share, group_min)
     common |= _common_events(state, index, layout, held, group_min)
+    common |= _without_peers(state, layout, levels, group_min)
     return np.where(common & (state.base < BASE_SCORE[Severity.CRITICAL]), 0.0, score)
 
 
@@ -329,6 +330,13 @@ def _common_states(
     nodes_in_row = count_nodes(rows[counted], nodes, len(layout.row_nodes))
     common = (nodes_in_row >= least) & (nodes_in_row >= share * layout.row_nodes)
     return np.asarray((rows >= 0) & common[np.maximum(rows, 0)] & faulty)
+
+
+def _without_peers(state: DirectState, layout: Layout, levels: FloatArray, least: int) -> BoolArray:
+    """Find states, short of critical ones, of machines with too few peers: it may be how they always are."""
+    rows = np.maximum(layout.row_of_cell[state.cells], layout.slot_row_of_cell[state.cells])
+    few = np.append(layout.row_nodes < least, False)[rows]
+    return np.asarray(few & (levels > 0) & (levels < BASE_SCORE[Severity.CRITICAL]))
 
 
 def _common_events(
