@@ -145,19 +145,13 @@ class Reporter:
 
 
 def _compared(latest: Latest, known: Known, incident: Incident, until: float) -> Compared:
-    outcome = latest.outcome
-    pool = next((verdict.pool for verdict in outcome.verdicts if verdict.node == incident.node), "")
-    start = incident.active_at - BEFORE_S
-    return Compared(
+    start, end = incident.active_at - BEFORE_S, min(until + AFTER_S, latest.outcome.at)
+    return Compared.at(
+        latest.outcome,
+        incident.node,
         start=start,
-        end=min(until + AFTER_S, outcome.at),
+        end=end,
         step_s=known.step_s,
-        evaluations=round((min(until + AFTER_S, outcome.at) - start) / known.step_s),
-        pool=pool,
-        n_pool=sum(verdict.pool == pool for verdict in outcome.verdicts) if pool else 0,
-        n_nodes=len(outcome.verdicts),
-        n_series=outcome.n_series,
-        n_cells=outcome.n_cells,
-        n_groups=outcome.n_groups,
+        evaluations=round((end - start) / known.step_s),
         source=f"{known.made}, {known.origin}",
     )

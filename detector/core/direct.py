@@ -332,9 +332,16 @@ def _common_states(
     return np.asarray((rows >= 0) & common[np.maximum(rows, 0)] & faulty)
 
 
+def _rows_of(state: DirectState, layout: Layout) -> IntArray:
+    """Return a group of each cell, -1 for none."""
+    return np.maximum(layout.row_of_cell[state.cells], layout.slot_row_of_cell[state.cells])
+
+
 def _without_peers(state: DirectState, layout: Layout, levels: FloatArray, least: int) -> BoolArray:
     """Find states, short of critical ones, of machines with too few peers: it may be how they always are."""
-    rows = np.maximum(layout.row_of_cell[state.cells], layout.slot_row_of_cell[state.cells])
+    if not levels.any():
+        return np.zeros(len(levels), dtype=bool)
+    rows = _rows_of(state, layout)
     few = np.append(layout.row_nodes < least, False)[rows]
     return np.asarray(few & (levels > 0) & (levels < BASE_SCORE[Severity.CRITICAL]))
 
@@ -345,7 +352,7 @@ def _common_events(
     """Find metrics of which so many nodes of a pool had events within the hold that the cause is shared."""
     if not held.any():
         return np.zeros(len(held), dtype=bool)
-    rows = np.maximum(layout.row_of_cell[state.cells], layout.slot_row_of_cell[state.cells])
+    rows = _rows_of(state, layout)
     counted = held & (rows >= 0)
     if not counted.any():
         return np.zeros(len(rows), dtype=bool)

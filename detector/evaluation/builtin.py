@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from detector.core.parameters import Parameters
-from detector.core.series_view import SeriesQuery, SeriesView
+from detector.core.series_view import SeriesQuery
 from detector.core.thresholds import Thresholds
 from detector.errors import OddnodeError
 from detector.evaluation.model import GROUP_EVENT, Call, Case, Findings, Flag, Moment, Trace
+from detector.evaluation.traces import as_trace, distance
 from detector.outcome import DataQuality, Evidence, Incident, Outcome
 from detector.pipeline import Pipeline
 from detector.replay import Replayed, grid, pipeline_for, replay_case
@@ -203,7 +204,8 @@ def trace_of(pipeline: Pipeline, outcome: Outcome, moment: Moment) -> Trace | No
         views = pipeline.series_view(SeriesQuery(moment.node, metric, part)) if metric else []
         views = [view for view in views if np.isfinite(view.value).any()]
         if views:
-            return _trace(moment, max(views, key=_distance), reason)
+            farthest = max(views, key=distance)
+            return as_trace(moment, farthest, farthest.metric, reason)
     return None
 
 
@@ -216,29 +218,6 @@ def _evidence(outcome: Outcome, node: str) -> tuple[Evidence, ...]:
 
 def _reason(told: Sequence[Evidence], metric: str) -> str:
     return next((item.reason for item in told if item.metric == metric), "")
-
-
-def _distance(view: SeriesView) -> float:
-    """Return how far the member ever was from its peers, in half-widths of the band."""
-    half = np.maximum(view.high - view.median, 1e-300)
-    apart = np.abs(view.value - view.median) / half
-    return float(np.max(apart, initial=0.0, where=np.isfinite(apart)))
-
-
-def _trace(moment: Moment, view: SeriesView, reason: str) -> Trace:
-    labels = ", ".join(f"{key}={value}" for key, value in sorted(view.labels.items()))
-    return Trace(
-        moment=moment,
-        metric=f"{view.metric}{{{labels}}}" if labels else view.metric,
-        part=view.part,
-        reason=reason,
-        n_peers=view.n_peers,
-        times=view.times,
-        value=view.value,
-        median=view.median,
-        low=view.low,
-        high=view.high,
-    )
 
 
 def farthest_signal(pipeline: Pipeline, node: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from detector.control.model import AuditEntry
 from detector.errors import OddnodeError
 from detector.evaluation.model import Trace
-from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Transition
+from detector.outcome import DataQuality, Evidence, GroupEvent, Incident, Outcome, Transition
 
 
 class StoryError(OddnodeError):
@@ -63,6 +63,34 @@ class Compared:
     n_cells: int
     n_groups: int
     source: str
+
+    @classmethod
+    def at(
+        cls,
+        last: Outcome,
+        node: str,
+        *,
+        start: float,
+        end: float,
+        step_s: float,
+        evaluations: int,
+        source: str,
+    ) -> Compared:
+        """Return what a node was compared with at an evaluation; the rest as of the class."""
+        pool = next((verdict.pool for verdict in last.verdicts if verdict.node == node), "")
+        return cls(
+            start=start,
+            end=end,
+            step_s=step_s,
+            evaluations=evaluations,
+            pool=pool,
+            n_pool=sum(verdict.pool == pool for verdict in last.verdicts) if pool else 0,
+            n_nodes=len(last.verdicts),
+            n_series=last.n_series,
+            n_cells=last.n_cells,
+            n_groups=last.n_groups,
+            source=source,
+        )
 
 
 @dataclass(frozen=True, slots=True)

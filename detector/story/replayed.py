@@ -186,19 +186,14 @@ def _also(replayed: Replayed, incident: Incident) -> tuple[str, ...]:
 def _compared(recording: Recording, replayed: Replayed, last: Outcome | None, node: str) -> Compared | None:
     if last is None:
         return None
-    pool = next((verdict.pool for verdict in last.verdicts if verdict.node == node), "")
     made = (recording.provenance.get(key) for key in ("made", "source"))
-    return Compared(
+    return Compared.at(
+        last,
+        node,
         start=recording.start,
         end=recording.end,
         step_s=recording.step_s,
         evaluations=replayed.evaluations,
-        pool=pool,
-        n_pool=sum(verdict.pool == pool for verdict in last.verdicts) if pool else 0,
-        n_nodes=len(last.verdicts),
-        n_series=last.n_series,
-        n_cells=last.n_cells,
-        n_groups=last.n_groups,
         source=", ".join(str(text) for text in made if text),
     )
 
