@@ -203,7 +203,7 @@ NOT_READY: Example = {
     "notes": [],
 }
 ROOT: Example = {"name": "oddnode", "links": {"suspects": "/v1/suspects", "ready": "/readyz"}}
-METRICS = "# HELP oddnode_ticks_total Ticks that were evaluated.\noddnode_ticks_total 120.0\n"
+METRICS = "# HELP oddnode_ticks_total Ticks that ended with an evaluation.\noddnode_ticks_total 120.0\n"
 
 
 def error(code: str, message: str) -> Example:

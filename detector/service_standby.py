@@ -25,6 +25,7 @@ from detector.service_view import (
     ServiceView,
 )
 from detector.store_contract import Reading, Statements, Tables
+from detector.telemetry import LEADER_HELP
 
 log = logging.getLogger("oddnode.detector.service")
 
@@ -70,7 +71,7 @@ class StandbyView:
         self.problem = ""
         self._registry = CollectorRegistry()
         # nothing else: alerts on what a replica measures when it evaluates would fire for this one
-        Gauge("oddnode_leader", "1 when this replica evaluates and writes.", registry=self._registry).set(0)
+        Gauge("oddnode_leader", LEADER_HELP, registry=self._registry).set(0)
 
     @property
     def store(self) -> Reading:

@@ -15,6 +15,10 @@ from detector.outcome import Outcome, Status, Transition
 from detector.telemetry_delivery import DeliveryTelemetry
 from detector.telemetry_reload import ReloadTelemetry
 
+LEADER_HELP = (
+    "1 when this replica evaluates and writes (always, with a store file), 0 when it stands by; "
+    "then it is the only metric."
+)
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 MAX_LABEL_CHARS = 200
 MAX_NODES = 10_000
@@ -48,79 +52,124 @@ class Telemetry:
     def __init__(self, version: str = "", catalog_sha256: str = "") -> None:
         registry = self.registry = CollectorRegistry()
         self._build = Gauge(
-            "oddnode_build_info", "Version and catalog in use.", ("version", "catalog"), registry=registry
+            "oddnode_build_info",
+            "Always 1; the version, and the first 12 digits of the catalog's hash.",
+            ("version", "catalog"),
+            registry=registry,
         )
         self._version = version
         self.judges_by(catalog_sha256)
         self._leader = Gauge(
             "oddnode_leader",
-            "1 when this replica evaluates and writes, 0 when it stands by.",
+            LEADER_HELP,
             registry=registry,
         )
         self._leader.set(1)
-        self._ticks = Counter("oddnode_ticks", "Ticks that were evaluated.", registry=registry)
+        self._ticks = Counter("oddnode_ticks", "Ticks that ended with an evaluation.", registry=registry)
         self._evaluations = Counter(
-            "oddnode_evaluations", "Evaluation times that were judged.", registry=registry
+            "oddnode_evaluations",
+            "Evaluation times that were judged. More than ticks after a gap was caught up; times "
+            "that are only learnt from are not counted.",
+            registry=registry,
         )
         self._missed = Counter(
-            "oddnode_ticks_missed", "Evaluation times without a tick of their own.", registry=registry
+            "oddnode_ticks_missed",
+            "Evaluation times without a tick of their own, because the tick before took too long. "
+            "They are still evaluated, by the next tick.",
+            registry=registry,
         )
         self._failed = Counter(
-            "oddnode_ticks_failed", "Ticks that failed, by kind.", ("kind",), registry=registry
+            "oddnode_ticks_failed",
+            "Ticks that failed, by kind. No incident changed by them.",
+            ("kind",),
+            registry=registry,
         )
         self._partial = Counter(
-            "oddnode_ticks_partial", "Ticks on data that may be incomplete.", registry=registry
+            "oddnode_ticks_partial", "Judged evaluations on data that may be incomplete.", registry=registry
         )
         self._duration = Histogram(
             "oddnode_tick_duration_seconds",
-            "Time of one tick by phase.",
+            "Time of one tick: fetch, evaluate, store, and all.",
             ("phase",),
             buckets=BUCKETS,
             registry=registry,
         )
         self._samples = Counter("oddnode_samples_read", "Samples read.", registry=registry)
-        self._bytes = Counter("oddnode_bytes_read", "Bytes read from the database.", registry=registry)
+        self._bytes = Counter(
+            "oddnode_bytes_read",
+            "Bytes read from the database; 0 when a recording is played.",
+            registry=registry,
+        )
         self._dropped = Counter(
             "oddnode_samples_dropped",
-            "Samples or series left out, by reason.",
+            "Samples or series that the source left out.",
             ("reason",),
             registry=registry,
         )
         self._transitions = Counter(
-            "oddnode_transitions", "Transitions of incidents, by state.", ("after",), registry=registry
+            "oddnode_transitions",
+            "Transitions of incidents, by the state that they lead to.",
+            ("after",),
+            registry=registry,
         )
         self._store_failed = Counter(
             "oddnode_store_failures", "Evaluations that could not be stored at once.", registry=registry
         )
         self._pending_writes = Gauge(
-            "oddnode_store_pending", "Things that wait to be written.", registry=registry
+            "oddnode_store_pending",
+            "Incidents, transitions and group events that wait to be written.",
+            registry=registry,
         )
         self._age = Gauge(
-            "oddnode_data_age_seconds", "Age of the newest evaluation time; NaN before it.", registry=registry
+            "oddnode_data_age_seconds",
+            "Age of the newest published evaluation time, computed at each scrape. NaN before the first.",
+            registry=registry,
         )
         self._success = Gauge(
             "oddnode_last_success_timestamp_seconds",
-            "Clock time of the last evaluated tick.",
+            "Clock time of the last tick that ended with an evaluation.",
             registry=registry,
         )
         self._series = Gauge("oddnode_series", "Series that are compared.", registry=registry)
-        self._cells = Gauge("oddnode_cells", "Signals of members that are compared.", registry=registry)
-        self._groups = Gauge("oddnode_groups", "Peer groups.", registry=registry)
-        self._suspects = Gauge("oddnode_suspects", "Suspect nodes.", registry=registry)
+        self._cells = Gauge(
+            "oddnode_cells",
+            "Signals of members that are compared, means over a node's parts included.",
+            registry=registry,
+        )
+        self._groups = Gauge(
+            "oddnode_groups", "Peer groups (blocks of one pool and one comparison unit).", registry=registry
+        )
+        self._suspects = Gauge(
+            "oddnode_suspects", "Suspect nodes, those that no longer send data included.", registry=registry
+        )
         self._pending = Gauge("oddnode_pending", "Nodes with a first sign.", registry=registry)
-        self._suspect = Gauge("oddnode_suspect", "1 when the node is suspect.", ("node",), registry=registry)
+        self._suspect = Gauge(
+            "oddnode_suspect",
+            "1 when the node is a suspect, else 0. Nodes that are gone have no series.",
+            ("node",),
+            registry=registry,
+        )
         self._score = Gauge(
             "oddnode_score", "Fused evidence of the node; 1 is the threshold.", ("node",), registry=registry
         )
         self._since = Gauge(
-            "oddnode_suspect_since_timestamp_seconds", "First sign of a suspect.", ("node",),
+            "oddnode_suspect_since_timestamp_seconds",
+            "Time of the first sign of a suspect. Suspects only.",
+            ("node",),
             registry=registry,
-        )  # fmt: skip
+        )
         self._muted = Gauge(
-            "oddnode_suspect_muted", "1 when the suspect is muted, else 0.", ("node",), registry=registry
+            "oddnode_suspect_muted",
+            "1 when a suspect is muted, else 0. Suspects only; a mute shows with the next evaluation.",
+            ("node",),
+            registry=registry,
         )
         self._config = Gauge(
-            "oddnode_config_info", "Settings in use, by their hash.", ("sha256",), registry=registry
+            "oddnode_config_info",
+            "1; the first 12 digits of the hash of the settings in effect, secrets masked. It "
+            "differs between two processes when their settings do, and changes with a reload.",
+            ("sha256",),
+            registry=registry,
         )
         self._undetermined = Gauge(
             "oddnode_undetermined", "Nodes that cannot be judged, by reason.", ("reason",), registry=registry
@@ -130,19 +179,29 @@ class Telemetry:
             "oddnode_data_quality", "Findings about the monitoring, by kind.", ("kind",), registry=registry
         )
         self._raised = Gauge(
-            "oddnode_suspects_raised_30d", "Suspects raised in the last 30 days.", registry=registry
+            "oddnode_suspects_raised_30d",
+            "Suspects raised in the last 30 days, by the store; counted at each scrape. NaN while the store "
+            "cannot be read. What is over oddnode_calibration_budget_per_month and "
+            "oddnode_calibration_expected_per_month is faults, or a calibration to be made anew.",
+            registry=registry,
         )
         self._raised.set(math.nan)
         self._calibration = Gauge(
-            "oddnode_calibration_info", "Calibration in use, by its catalog.", ("catalog",), registry=registry
+            "oddnode_calibration_info",
+            "1 with a calibration; the first 12 digits of the hash of the catalog it was made "
+            "for. No series without one.",
+            ("catalog",),
+            registry=registry,
         )
         self._budget = Gauge(
-            "oddnode_calibration_budget_per_month", "False alarms per month aimed at.", registry=registry
+            "oddnode_calibration_budget_per_month",
+            "False alarms per cluster and month that the calibration in use aims at. NaN without one.",
+            registry=registry,
         )
         self._budget.set(math.nan)
         self._expected = Gauge(
             "oddnode_calibration_expected_per_month",
-            "False alarms per month that the calibration expects.",
+            "False alarms per month by peer evidence that the calibration expects. NaN without one.",
             registry=registry,
         )
         self._expected.set(math.nan)

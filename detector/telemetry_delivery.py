@@ -20,33 +20,57 @@ class DeliveryTelemetry:
     def __init__(self, registry: CollectorRegistry) -> None:
         label = ("receiver",)
         self._sent = Counter(
-            "oddnode_delivery_sent", "Requests that a receiver took.", label, registry=registry
+            "oddnode_delivery_sent",
+            "Requests that a receiver took; for the drain file, lines.",
+            label,
+            registry=registry,
         )
         self._failed = Counter("oddnode_delivery_failed", "Requests that failed.", label, registry=registry)
         self._given_up = Counter(
-            "oddnode_delivery_given_up", "Messages that will not be tried again.", label, registry=registry
+            "oddnode_delivery_given_up",
+            "Messages that will not be tried again: too old, tried too often, or refused for "
+            "good. For write_back, evaluations.",
+            label,
+            registry=registry,
         )
-        self._queue = Gauge("oddnode_delivery_queue", "Changes not yet told.", label, registry=registry)
+        self._queue = Gauge(
+            "oddnode_delivery_queue",
+            "Messages that wait, counted in the store at each scrape; for write_back evaluations; "
+            "for an Alertmanager 1 while it was not told of the newest change. NaN while the "
+            "store cannot be read.",
+            label,
+            registry=registry,
+        )
         self._oldest = Gauge(
-            "oddnode_delivery_oldest_seconds", "Age of the oldest change not yet told.", label,
+            "oddnode_delivery_oldest_seconds",
+            "Age of the oldest of them, 0 when nothing waits.",
+            label,
             registry=registry,
-        )  # fmt: skip
+        )
         self._success = Gauge(
-            "oddnode_delivery_last_success_timestamp_seconds", "When a receiver last took something.", label,
+            "oddnode_delivery_last_success_timestamp_seconds",
+            "Clock time at which it last took something; 0 before that. Alertmanagers are told "
+            "every delivery.resend_s, webhooks of changes only.",
+            label,
             registry=registry,
-        )  # fmt: skip
+        )
         self._shadow = Gauge("oddnode_delivery_shadow", "1 while nothing is sent.", registry=registry)
         self._out = Gauge(
-            "oddnode_delivery_out", "Suspects and group events that are out.", registry=registry
+            "oddnode_delivery_out",
+            "Suspects and group events that are out; in shadow, that would be.",
+            registry=registry,
         )
         self._withheld = Gauge(
-            "oddnode_delivery_withheld", "Suspects and group events held back, by reason.", ("reason",),
+            "oddnode_delivery_withheld",
+            "Suspects and group events that are held back: muted, dismissed, shadow, guard.",
+            ("reason",),
             registry=registry,
-        )  # fmt: skip
+        )
         self._dropped = Counter(
-            "oddnode_delivery_evaluations_dropped", "Evaluations that delivery did not see.",
+            "oddnode_delivery_evaluations_dropped",
+            "Evaluations that delivery did not see, because more than 256 waited.",
             registry=registry,
-        )  # fmt: skip
+        )
 
     def begin(
         self,

@@ -16,16 +16,19 @@ class ReloadTelemetry:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._success = Gauge(
-            "oddnode_config_reload_success", "1 when the newest settings are in effect.", registry=registry
+            "oddnode_config_reload_success",
+            "1 when the newest content of the settings file and the files it names is in effect, "
+            "0 while it cannot be used.",
+            registry=registry,
         )
         self._at = Gauge(
             "oddnode_config_reload_timestamp_seconds",
-            "When settings were last taken over.",
+            "Clock time at which settings were last taken over; the start counts.",
             registry=registry,
         )
         self._pending = Gauge(
             "oddnode_config_restart_pending",
-            "1 while a changed setting waits for a restart.",
+            "1 while a changed setting waits for a restart; the log names it.",
             registry=registry,
         )
         self._success.set(1)

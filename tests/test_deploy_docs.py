@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from detector.telemetry import Telemetry
 from grouping.catalog import load_catalog
 from tests import servers
 from tests.scripts import script
@@ -28,6 +29,18 @@ def test_the_catalog_reference_is_what_the_catalog_says() -> None:
     assert (DOCS / "catalog.md").read_text(encoding="utf-8") == text, "run scripts/catalog_reference.py"
     for spec in catalog.specs:
         assert text.count(f"| `{spec.name}` |") == 1, spec.name
+
+
+def test_the_reference_of_own_metrics_is_what_the_service_has() -> None:
+    module = script("metrics_reference")
+    alerted = module.alerts()
+    text = module.page(Telemetry(), alerted)
+    assert (DOCS / "metrics.md").read_text(encoding="utf-8") == text, "run scripts/metrics_reference.py"
+    rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `oddnode_")}
+    assert set(alerted) <= set(rows)
+    for name, names in alerted.items():
+        for alert in names:
+            assert f"(runbooks/{alert}.md)" in rows[name]
 
 
 def pages(entries: list[dict[str, Any]]) -> Iterator[str]:
