@@ -12,8 +12,9 @@ from rich.table import Table
 
 from detector.catalog_report import EntryFit, Fit, Report
 from detector.discover import Draft
+from detector.self_test import Seen, Tried
 
-_TEXT_COLUMNS = ("fit", "note", "metrics", "for instance")
+_TEXT_COLUMNS = ("fit", "note", "metrics", "for instance", "result", "planted", "on")
 _ODD = (Fit.MISTYPED, Fit.REFUSED, Fit.FEW_PEERS)
 
 
@@ -60,6 +61,19 @@ def report_tables(report: Report) -> list[Table]:
                 table.add_row(escape(str(name)), str(number))
             tables.append(table)
     return tables
+
+
+def self_test_tables(tried: Sequence[Tried]) -> list[Table]:
+    """Return a self-test as tables: how many were seen, and each metric that was not plainly named."""
+    counts = _table("Planted deviations", "result", "number")
+    for seen in Seen:
+        counts.add_row(seen.value, str(sum(one.seen is seen for one in tried)))
+    rest = _table("Metrics by which no node was named", "metric", "result", "planted", "on", "note")
+    for one in sorted(tried, key=lambda one: list(Seen).index(one.seen), reverse=True):
+        if one.seen is not Seen.NAMED:
+            on = f"{one.node} {one.part}".strip()
+            rest.add_row(escape(one.name), one.seen.value, escape(one.planted), escape(on), escape(one.note))
+    return [counts, rest] if rest.row_count else [counts]
 
 
 def _by_target(title: str, entries: Sequence[EntryFit]) -> Table:

@@ -7,15 +7,20 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
 from detector.catalog_report import Questions, check_database, discover_database
-from detector.catalog_tables import draft_table, report_dict, report_tables
+from detector.catalog_tables import draft_table, report_dict, report_tables, self_test_tables
 from detector.errors import OddnodeError
+from detector.pipeline import IDENTITY_METRICS
+from detector.sampled import collect
+from detector.self_test import Rules, Seen, needed_s, self_test
 from detector.settings import Settings, load_settings
 from detector.source.base import Source
 from detector.source.incident_file import load_recording
@@ -45,6 +50,9 @@ def database(settings: Settings, url: str | None) -> DatabaseSource:
 
 NOTHING_THERE = 3
 """Exit code of `catalog check` when no series of the catalog exists."""
+
+UNSEEN = 1
+"""Exit code of `catalog check --self-test` when a planted deviation is not seen."""
 
 
 @contextmanager
@@ -77,9 +85,21 @@ def catalog_check(
     overlay: OverlayOption = None,
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    test_itself: Annotated[
+        bool,
+        typer.Option(
+            "--self-test", help="Plant a deviation of each metric into a copy of the samples: is it seen?"
+        ),
+    ] = False,
 ) -> None:
-    """Say which entries exist there, what is missing, constant or of another type, and who is whom."""
+    """Say which entries exist there, what is missing, constant or of another type, and who is whom.
+
+    With --self-test, exit code 1 when a planted deviation is not seen.
+    """
     settings = load_settings(config)
+    if test_itself:
+        _self_test(settings, url, case, catalog, overlay, as_json=as_json)
+        return
     chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
     with _looked_at(settings, url, case, minutes) as (source, questions, start_s, end_s):
         report = check_database(
@@ -122,3 +142,38 @@ def catalog_discover(
     except OSError as error:
         raise OddnodeError(f"{out}: cannot be written: {error.strerror}") from error
     Console().print(draft_table(drafted))
+
+
+def _self_test(
+    settings: Settings,
+    url: str | None,
+    case: Path | None,
+    catalog: Path | None,
+    overlay: list[Path] | None,
+    *,
+    as_json: bool,
+) -> None:
+    chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
+    step_s = settings.schedule.step_s if case is None else float(load_recording(case).step_s)
+    rules = Rules(
+        replace(settings.detection, step_s=step_s), settings.identity, settings.placement, settings.pools
+    )
+    takes_s = needed_s(rules.parameters)
+    with _looked_at(settings, url, case, takes_s / 60.0) as (source, _, start_s, end_s):
+        if end_s - start_s < takes_s:
+            raise OddnodeError(f"{case}: a self-test takes {takes_s / 60:.0f} minutes, there are fewer")
+        names = sorted({*chosen.by_name, *IDENTITY_METRICS})
+        collected = collect(source, names, end_s - takes_s, end_s)
+    screen = Console(stderr=True)
+    with Progress(transient=True, console=screen, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("metrics", total=None)
+        tried = self_test(
+            chosen, collected, rules, end_s, lambda done, n: bar.update(task, completed=done, total=n)
+        )
+    if as_json:
+        sys.stdout.write(json.dumps({"tried": [asdict(one) for one in tried]}) + "\n")
+    else:
+        for table in self_test_tables(tried):
+            Console().print(table)
+    if any(one.seen in (Seen.UNSEEN, Seen.UNTRIED) for one in tried):
+        raise typer.Exit(UNSEEN)
