@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +17,9 @@ from detector.evaluation.model import GROUP_EVENT, Call, Case, Findings, Flag, M
 from detector.evaluation.traces import as_trace, distance
 from detector.outcome import DataQuality, Evidence, Incident, Outcome
 from detector.pipeline import Pipeline
-from detector.replay import Replayed, grid, pipeline_for, replay_case
+from detector.replay import Replayed, grid, pipeline_for, play
 from detector.source.base import Source
-from detector.source.recording import RecordingSource, load_recording
+from detector.source.recording import Recording, RecordingSource, load_recording
 from grouping.catalog import Catalog
 from grouping.identity import IdentityRules
 from grouping.placement import PlacementRules
@@ -33,6 +34,16 @@ FAR_REACH = 50.0
 
 SHOWN_AFTER = 0.25
 """Share of the shown time that lies after the moment of interest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A recording with the pipeline that is to judge it."""
+
+    recording: Recording
+    source: RecordingSource
+    pipeline: Pipeline
+    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +93,8 @@ class OddnodeDetector:
             When the samples are missing, corrupt or incomplete, or tell of no node in the time of the case:
             silence would then pass for health.
         """
-        replayed = replay_case(
-            case.path,
-            self.catalog,
-            self.parameters,
-            identity=self.identity,
-            placement=self.placement,
-            pools=self.pools,
-            use_pool=self.use_pool,
-            thresholds=self.thresholds,
-        )
+        with self._opened(case) as opened:
+            replayed = play(opened.recording, opened.source, opened.pipeline, notes=opened.notes)
         if not replayed.node_evaluations:
             raise OddnodeError("no compared metric of any node has a sample between start and end")
         return findings_of(replayed)
@@ -104,21 +107,27 @@ class OddnodeDetector:
         SourceError
             When the samples are missing, corrupt or incomplete.
         """
+        with self._opened(case) as opened:
+            return traces_of(opened.pipeline, opened.source, case, moments)
+
+    @contextmanager
+    def _opened(self, case: Case) -> Iterator[_Opened]:
+        """Open the recording of a case with a fresh pipeline for it."""
         recording = load_recording(case.path)
         source = RecordingSource(case.path)
-        pipeline, _ = pipeline_for(
-            recording,
-            source,
-            self.catalog,
-            self.parameters,
-            identity=self.identity,
-            placement=self.placement,
-            pools=self.pools,
-            use_pool=self.use_pool,
-            thresholds=self.thresholds,
-        )
         try:
-            return traces_of(pipeline, source, case, moments)
+            pipeline, notes = pipeline_for(
+                recording,
+                source,
+                self.catalog,
+                self.parameters,
+                identity=self.identity,
+                placement=self.placement,
+                pools=self.pools,
+                use_pool=self.use_pool,
+                thresholds=self.thresholds,
+            )
+            yield _Opened(recording, source, pipeline, notes)
         finally:
             source.close()
 
