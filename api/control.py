@@ -184,8 +184,8 @@ def _add_mutes(router: APIRouter, desk: Desk | None) -> None:
         until = sent.until if sent.until is not None else start + (sent.for_s or 0.0)
         by = who(request, sent.by)
         wanted = Mute(
-            id="", node=sent.node, pool=sent.pool, metric=sent.metric, start=start, until=until,
-            reason=sent.reason, note=sent.note, by=by, made_at=now,
+            id="", node=sent.node, pool=sent.pool, metric=sent.metric, apart=sent.apart, start=start,
+            until=until, reason=sent.reason, note=sent.note, by=by, made_at=now,
         )  # fmt: skip
         return {"mute": _mute(taken.mute(wanted), now)}
 

@@ -16,6 +16,7 @@ _MUTE: Example = {
     "node": "gpu068",
     "pool": "",
     "metric": "",
+    "apart": False,
     "start": 1767225600.0,
     "until": 1767232800.0,
     "reason": "swapping GPU 3",

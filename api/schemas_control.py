@@ -71,6 +71,10 @@ class MuteIn(Request):
     metric: Name = Field(
         "", description="Metric of the catalog that is no evidence meanwhile; empty to mark suspects only."
     )
+    apart: bool = Field(
+        False,
+        description="The node is out of its pool meanwhile: not compared, and no peer. Needs a node only.",
+    )
     start: Time | None = Field(None, description="Null for now.")
     until: Time | None = Field(None, description="End; this or `for_s` must be given.")
     for_s: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = Field(
@@ -108,6 +112,7 @@ class MuteOut(Answer):
     node: str = Field(description="Empty for any.")
     pool: str = Field(description="Empty for any.")
     metric: str = Field(description="Empty for any; else it is no evidence meanwhile.")
+    apart: bool = Field(description="The node is out of its pool meanwhile: not compared, and no peer.")
     start: float
     until: float
     reason: str

@@ -105,7 +105,7 @@ class Running:
         self._watch_raised()
         self._show(judging)
         telemetry.configured(settings.describe())
-        judging.pipeline.muted_metrics = desk.metric_mutes
+        judging.pipeline.mutes = desk.detection_mutes
         self.delivery = self._make_delivery(settings)
         self.recorded = None
         if (played := parts.recording) is not None:
@@ -184,7 +184,7 @@ class Running:
 
     def _judge_by(self, judging: Judging, settings: Settings) -> None:
         old, new = self._pipeline, judging.pipeline
-        new.muted_metrics = self._desk.metric_mutes
+        new.mutes = self._desk.detection_mutes
         if settings.pools.query == self._settings.pools.query:
             new.declared = old.declared
 

@@ -72,6 +72,9 @@ def mute(
     node: Annotated[str, typer.Option(help="Node, exactly.")] = "",
     pool: Annotated[str, typer.Option(help="Pool, exactly.")] = "",
     metric: Annotated[str, typer.Option(help="Metric that is no evidence meanwhile.")] = "",
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Out of its pool meanwhile: the node is nobody's peer.")
+    ] = False,
     for_: Annotated[str | None, typer.Option("--for", help="How long: 2h, 1d12h, 90m.")] = None,
     until: Annotated[str | None, typer.Option(help="End: epoch seconds or ISO 8601.")] = None,
     start: Annotated[
@@ -88,6 +91,8 @@ def mute(
     sent: dict[str, Any] = {
         "node": node, "pool": pool, "metric": metric, "reason": reason, "note": note, "by": whoever(by),
     }  # fmt: skip
+    if apart:
+        sent["apart"] = True
     if start is not None:
         sent["start"] = moment_of(start, "--start")
     if for_ is not None:
@@ -131,6 +136,7 @@ def mutes(
 def line_of(one: dict[str, Any]) -> str:
     """Put one mute into a line."""
     what = ", ".join(f"{kind} {one[kind]}" for kind in ("node", "pool", "metric") if one[kind])
+    what += ", apart" if one.get("apart") else ""
     end = one["until"] if one["ended_at"] is None else one["ended_at"]
     span = f"{utc_minute(one['start'])} to {utc_minute(end)}"
     return f"{one['id']} {what}, {span}, {one['by']}: {one['reason']}"

@@ -102,7 +102,7 @@ class Pipeline:
         self.thresholds = thresholds or Thresholds()
         self.cell_thresholds = CellThresholds(self.thresholds, p.z_threshold)
         self.declared: Mapping[str, str] | None = None
-        self.muted_metrics: Callable[[float], Sequence[Mute]] = lambda at: ()
+        self.mutes: Callable[[float], Sequence[Mute]] = lambda at: ()
         self._targets = sorted({spec.target for spec in catalog.specs})
         self.memory = Memory(self.interner, self._targets, Shift(self.n_window))
         self.events = GroupEvents()
@@ -149,10 +149,11 @@ class Pipeline:
         cells = self._take_in(batch, at)
         memory.forget_again(at)
         suspects = np.array([name in self.open for name in index.nodes], dtype=bool)
-        self._choose_pools(cells, suspects, at)
+        mutes = self.mutes(at)
+        self._choose_pools(cells, suspects, {mute.node for mute in mutes if mute.apart}, at)
         self.part_classes.step(self.interner, cells.value)
         layout, pools = self._arrange()
-        memory.mute(muted_cells(self.muted_metrics(at), index, pools, self.catalog))
+        memory.mute(muted_cells(mutes, index, pools, self.catalog))
         stats = row_stats(cells.value, layout, self._floors, memory.rows, min_peers=p.min_peers, dt=dt)
         z = scores(cells.value, stats, layout)
         np.putmask(z, (memory.weights.weight == 0) | memory.unheard, np.nan)
@@ -313,12 +314,12 @@ class Pipeline:
         self.memory.presence.see(cells.fresh, at)
         return cells
 
-    def _choose_pools(self, cells: CellValues, suspects: BoolArray, at: float) -> None:
+    def _choose_pools(self, cells: CellValues, suspects: BoolArray, apart: set[str], at: float) -> None:
         index = self.interner
         load = index.mean_by_node(self.memory.activity, cells.value)
         empty = {index.nodes[n] for n in np.flatnonzero(~index.inhabited).tolist()}
         self.pools = self.pool_tracker.step(
-            index.nodes, load, at, declared=self.declared, hold=suspects, muted=empty
+            index.nodes, load, at, declared=self.declared, hold=suspects, muted=empty | apart
         )
 
     def _arrange(self) -> tuple[Layout, Pools]:

@@ -67,6 +67,9 @@ def test_a_day_of_an_operator(cluster: Cluster, url: str, tmp_path: Path) -> Non
     assert OTHER not in shown
     muted = run("mute", "--node", FAULTY, "--pool", "p", "--for", "90m", "--reason", "swap", *to)
     assert f"node {FAULTY}, pool p, 2026-01-01 00:02 UTC to 2026-01-01 01:32 UTC, kim: swap" in muted
+    apart = run("mute", "--node", OTHER, "--apart", "--for", "1h", "--reason", "swap", *to)
+    assert f"node {OTHER}, apart, 2026-01-01" in apart
+    assert "ended: " in run("unmute", apart.split()[1], *to)
     window = run(
         "mute", "--pool", "p", "--start", "2026-01-02T10:00", "--until", "2026-01-02T12:00Z",
         "--reason", "fw", *to,
@@ -78,7 +81,7 @@ def test_a_day_of_an_operator(cluster: Cluster, url: str, tmp_path: Path) -> Non
     for one in ids:
         assert f"ended: {one}" in run("unmute", one, *to)
     assert "nothing is muted" in run("mutes", "--url", url)
-    assert run("mutes", "--ended", "--url", url).count("over: ") == 2
+    assert run("mutes", "--ended", "--url", url).count("over: ") == 3
     assert f"cleared {faulty}" in run("repaired", FAULTY, *to)
     assert "had no incident" in run("repaired", FAULTY, *to)
     out = tmp_path / "incident.yaml"

@@ -181,6 +181,7 @@ def test_a_maintenance_window_begins_later(client: TestClient, cluster: Cluster)
         ({"node": OTHER, "for_s": 60, "reason": "  "}, 422, "reason must not be empty"),
         ({"node": OTHER, "for_s": 86400 * 32, "reason": "x"}, 422, "31 days at most"),
         ({"node": OTHER, "until": T0, "reason": "x"}, 422, "is not after the start"),
+        ({"pool": "p", "apart": True, "for_s": 60, "reason": "x"}, 422, "apart: goes with a node"),
         ({"node": OTHER, "start": T0 - 999, "for_s": 60, "reason": "x"}, 422, "in the past"),
         ({"node": OTHER, "start": T0 + 86400 * 400, "for_s": 60, "reason": "x"}, 422, "days ahead"),
         ({"node": "nobody", "for_s": 60, "reason": "x"}, 404, "node 'nobody' is not known"),
@@ -194,6 +195,17 @@ def test_a_maintenance_window_begins_later(client: TestClient, cluster: Cluster)
 def test_mutes_that_are_refused(client: TestClient, body: dict[str, Any], status: int, message: str) -> None:
     assert message in told(post(client, "/v1/mutes", body, status))
     assert client.get("/v1/audit").json()["total"] == 0, "what was refused is not in the trail"
+
+
+def test_a_node_is_muted_apart(client: TestClient, cluster: Cluster) -> None:
+    post(client, "/v1/mutes", {"node": FAULTY, "for_s": 60, "reason": "stays a peer"}, 201)
+    made = post(client, "/v1/mutes", {"node": OTHER, "apart": True, "for_s": 60, "reason": "swap"}, 201)[
+        "mute"
+    ]
+    assert made["apart"] is True
+    assert [m.node for m in cluster.desk.detection_mutes(made["start"])] == [OTHER]
+    assert cluster.desk.detection_mutes(made["until"]) == []
+    assert f"node {OTHER}, apart" in client.get("/v1/audit").json()["entries"][0]["subject"]
 
 
 def test_mutes_are_bounded_in_number(cluster: Cluster, client: TestClient) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from detector.control.model import Mute
-from detector.outcome import Layer, Outcome
+from detector.outcome import Layer, Outcome, Status
 from detector.pipeline import Pipeline
 from tests.builders import CATALOG, TASKS, Telemetry, gpu_gauge, gpu_labels, suspects, tasks
 
@@ -21,7 +22,7 @@ def mute(metric: str, start: float, until: float, node: str = "", pool: str = ""
 
 
 def muted_by(cluster: Telemetry, *mutes: Mute) -> Telemetry:
-    cluster.pipeline.muted_metrics = lambda at: [m for m in mutes if m.is_active(at)]
+    cluster.pipeline.mutes = lambda at: [m for m in mutes if m.is_active(at)]
     return cluster
 
 
@@ -52,6 +53,32 @@ def test_a_muted_metric_is_no_evidence(node: str, pool: str) -> None:
     assert t.ever_suspect() == set()
     assert TASKS not in metrics_against(last)
     assert suspects(t.run(20)) == [BAD], "it counts again once the mute is over"
+
+
+def test_a_node_that_is_muted_apart_is_nobodys_peer_until_the_mute_ends() -> None:
+    t = busy(until=ONSET + 30)
+    apart = replace(mute("", t.at(20), t.at(ONSET + 40), BAD), apart=True)
+    muted_by(t, apart)
+    before = t.run(19)
+    assert {v.pool for v in before.verdicts} == {"main"}
+    during = t.run(ONSET + 10 - 19)
+    (away,) = (v for v in during.verdicts if v.node == BAD)
+    assert (away.pool, away.status) == ("", Status.UNDETERMINED)
+    peers = {
+        group.n_members for group in t.pipeline.groups() if group.pool == "main" and group.unit == "node"
+    }
+    assert peers == {len(t.nodes) - 1}
+    after = t.run(60)
+    assert {v.pool for v in after.verdicts} == {"main"}
+    assert {v.status for v in after.verdicts} == {Status.CLEAR}
+    assert t.ever_suspect() == set()
+
+
+def test_a_direct_signal_counts_against_a_node_that_is_apart() -> None:
+    t = xid(Telemetry(), ONSET)
+    t.add(gpu_gauge(t, POWER, 800, 8))
+    muted_by(t, replace(mute("", 0, 1e12, BAD), apart=True))
+    assert suspects(t.run(ONSET + 5)) == [BAD]
 
 
 @pytest.mark.parametrize(("node", "pool"), [("gpu005", ""), ("", "other"), ("gpu005", "main")])

@@ -102,9 +102,9 @@ class Desk:
         """Return what was said of an incident, None when nothing was."""
         return self._state.labels.get(incident_id)
 
-    def metric_mutes(self, at: float) -> Sequence[Mute]:
-        """Return the mutes of metrics that hold at `at`, epoch seconds."""
-        return [mute for mute in self._state.mutes if mute.metric and mute.is_active(at)]
+    def detection_mutes(self, at: float) -> Sequence[Mute]:
+        """Return the mutes that hold at `at`, epoch seconds, and change what is compared."""
+        return [mute for mute in self._state.mutes if (mute.metric or mute.apart) and mute.is_active(at)]
 
     def mutes_in_effect(self) -> Sequence[Mute]:
         """Return the mutes that hold now."""

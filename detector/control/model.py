@@ -35,6 +35,8 @@ class Mute(msgspec.Struct, frozen=True, kw_only=True):
         Stable identifier.
     node, pool, metric
         What it is about, each exact; empty for any. At least one is given, and all given ones must fit.
+    apart
+        True to take the node out of its pool meanwhile: it is not compared, and no peer of others.
     start, until
         Epoch seconds; from `start` on, and no longer at `until`.
     reason, note
@@ -51,6 +53,7 @@ class Mute(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     pool: str = ""
     metric: str = ""
+    apart: bool = False
     start: float
     until: float
     reason: str

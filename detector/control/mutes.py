@@ -37,6 +37,8 @@ def check(mute: Mute, now: float) -> Mute:
     """
     if not (mute.node or mute.pool or mute.metric):
         raise NotValidError("a mute needs a node, a pool or a metric")
+    if mute.apart and (not mute.node or mute.pool or mute.metric):
+        raise NotValidError("apart: goes with a node, and with no pool or metric")
     if mute.start < now - LATE_S:
         raise NotValidError(f"start: {mute.start:.0f} is in the past; it is {now:.0f}")
     if mute.start > now + MAX_AHEAD_S:
@@ -57,4 +59,4 @@ def longest(mutes: Iterable[Mute], node: str, pool: str, at: float) -> Mute | No
 def subject(mute: Mute) -> str:
     """Say in words what is muted."""
     what = [f"{kind} {name}" for kind in ("node", "pool", "metric") if (name := getattr(mute, kind))]
-    return f"mute {mute.id}: {', '.join(what)}"
+    return f"mute {mute.id}: {', '.join([*what, 'apart'] if mute.apart else what)}"

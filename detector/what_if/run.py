@@ -49,7 +49,7 @@ class Job:
     max_series
         With more series it is given up; None for no bound.
     mutes
-        Mutes of metrics that held.
+        Mutes that held and change what is compared.
     """
 
     settings: Settings
@@ -262,5 +262,5 @@ def _pipeline(hours: _Hours, job: Job, settings: Settings, thresholds: Threshold
         pools=rules.pools,
         thresholds=thresholds,
     )
-    pipeline.muted_metrics = lambda at: [mute for mute in job.mutes if mute.is_active(at)]
+    pipeline.mutes = lambda at: [mute for mute in job.mutes if mute.is_active(at)]
     return pipeline

@@ -196,7 +196,7 @@ class Trials:
                 f"hours: must be more than 0 and at most {bounds.max_hours:g} (what_if.max_hours)"
             )
         wanted = changed(settings, changes)
-        mutes = tuple(mute for mute in self._mutes() if mute.metric)
+        mutes = tuple(mute for mute in self._mutes() if mute.metric or mute.apart)
         start = end - 3600.0 * hours
         job = Job(
             settings, wanted, start, end, settings.recording.path, settings.recording.use_pool,

@@ -104,7 +104,7 @@ function events(answer, now) {
 function mutes(answer) {
   $("s-mutes").hidden = pinned() !== null || !answer.mutes.length; // the list is of now, the marks of nodes are of then
   fill("mutes", h("ul.plain", null, answer.mutes.slice(0, 50).map((mute) => {
-    const what = [mute.node && `node ${mute.node}`, mute.pool && `pool ${mute.pool}`, mute.metric && `metric ${mute.metric}`].filter(Boolean).join(", ");
+    const what = [mute.node && `node ${mute.node}`, mute.pool && `pool ${mute.pool}`, mute.metric && `metric ${mute.metric}`, mute.apart && "apart"].filter(Boolean).join(", ");
     return h("li", null, h("span.tag", null, mute.state), " ", name(what),
       ` ${mute.state === "planned" ? `from ${clock(mute.start, answer.at)} ` : ""}until ${clock(mute.until, answer.at)}, by `, name(mute.by), ": ", name(mute.reason));
   })), answer.total > 50 ? h("p.quiet", null, `and ${answer.total - 50} more`) : null);
