@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from detector.core.figure import figure
 from detector.explanation import Answer, Basis, DirectSignal, Explanation, PastIncident
 from detector.explanation_signals import Fate, HabitChange, PeerSignal
 from detector.outcome import Status, Transition
@@ -67,8 +68,8 @@ def _clock(at: float | None) -> str:
     return "-" if at is None else datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")
 
 
-def _number(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.4g}"
+def _number(value: float | None) -> str:
+    return "-" if value is None else figure(value)
 
 
 def _state(found: Explanation) -> Iterator[str]:

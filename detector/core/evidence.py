@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.direct import DirectState, severity_of
+from detector.core.figure import figure
 from detector.core.peers import RowStats
 from detector.outcome import Evidence, Layer
 from grouping.index import SeriesIndex
@@ -89,8 +90,8 @@ def peer_evidence(
     known = np.isfinite(median) and np.isfinite(scale)
     band = (median - BAND_SIGMAS * scale, median + BAND_SIGMAS * scale) if known else None
     per_second = "/s" if spec.kind in (Kind.COUNTER, Kind.ERROR_COUNTER) else ""
-    shown = "no value now" if value is None else f"{_number(value)} {spec.measure}{per_second}"
-    peers = f"peers {_number(median)}" if known else "peers unknown"
+    shown = "no value now" if value is None else f"{figure(value)} {spec.measure}{per_second}"
+    peers = f"peers {figure(median)}" if known else "peers unknown"
     side = "above" if strength > 0 else "below"
     far = f"{abs(strength):.1f} robust deviations {side}"
     far = f"moved {far} its habit" if is_shift else far
@@ -139,13 +140,13 @@ def direct_evidence(
     number = event if held else float(state.last[k])
     severity = severity_of(index, cell, number)
     if held and rule is not None and rule.on == "rise":
-        text = f"rose by {_number(event)} ({severity})"
+        text = f"rose by {figure(event)} ({severity})"
         if state.n_events[k] > 1:
             text += f" in {int(state.n_events[k])} evaluations"
     elif "XID" in spec.name:
         text = f"XID {event:.0f} appeared ({severity})"
     else:
-        text = f"state {_number(number)} is a fault value ({severity})"
+        text = f"state {figure(number)} is a fault value ({severity})"
     row = int(layout.row_of_cell[cell])
     median = float(stats.median[row]) if row >= 0 else float("nan")
     since = float(state.since[k]) if np.isfinite(state.since[k]) else float(state.event_at[k])
@@ -180,10 +181,6 @@ def name_parts(parts: Sequence[str], unit: str) -> str:
     if len(parts) < MANY_PARTS:
         return parts[0] if parts else ""
     return f"{len(parts)} {PLURAL.get(unit, unit + ' parts')}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def _minutes(seconds: float) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.evidence import labels_of
+from detector.core.figure import figure
 from detector.core.growth import Growth, Rows
 from detector.outcome import Evidence, Layer
 from grouping.index import SeriesIndex
@@ -179,15 +180,14 @@ def trend_evidence(index: SeriesIndex, grown: Grown, node: int) -> list[Evidence
         amount, low, high = float(grown.amount[k]), float(grown.low[k]), float(grown.high[k])
         if spec.kind in COUNTED:
             unit = "blocks of 5 min" if scale.is_fast else "hours"
-            text = f"rose by {amount:.4g} in {scale.name} (in {int(grown.n_blocks[k])} {unit})"
-            text += f", peers by {low:.4g}" + (f" to {high:.4g}" if high > low else "")
+            text = f"rose by {figure(amount)} in {scale.name} (in {int(grown.n_blocks[k])} {unit})"
+            text += f", peers by {figure(low)}" + (f" to {figure(high)}" if high > low else "")
         else:
             minutes = scale.seconds(scale.n_steady) / 60
             length = f"{minutes:.0f} min" if minutes < 60 else scale.name
-            text = (
-                f"{'rose' if amount > 0 else 'fell'} steadily by {abs(amount):.4g} {spec.measure} in {length}"
-            )
-            text += f" against its peers, they by {low:.3g} to {high:.3g}"
+            text = "rose" if amount > 0 else "fell"
+            text += f" steadily by {figure(abs(amount))} {spec.measure} in {length}"
+            text += f" against its peers, they by {figure(low, 3)} to {figure(high, 3)}"
         told[signal] = Evidence(
             metric=spec.name,
             labels=labels_of(index, cell),

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cache
 
+from detector.core.figure import figure
+
 ACTIVITY, POWER, NVLINK, TRAFFIC = "activity", "power", "NVLink traffic", "fabric traffic"
 FABRIC_WAIT, STORAGE_WAIT, STORAGE_WORK, HEAT = "fabric wait", "storage wait", "storage work", "heat"
 
@@ -118,7 +120,7 @@ class Move:
         """The change in words."""
         is_share = self.before > 0 and self.meaning not in (HEAT, ACTIVITY)
         share = f" ({100 * (self.now / self.before - 1):+.0f} %)" if is_share else ""
-        return f"{self.metric} {self.before:.3g} to {self.now:.3g}{share}"
+        return f"{self.metric} {figure(self.before, 3)} to {figure(self.now, 3)}{share}"
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from detector.core.evidence import BAND_SIGMAS
+from detector.core.figure import figure
 from detector.evaluation.report_style import STYLE, on_paper
 from detector.evaluation.svg import Mark, signal_plot
 from detector.evaluation.words import seconds_words
@@ -234,11 +235,11 @@ def _card(piece: Piece, incident: Incident, style: str) -> str:
 def _numbers(item: Evidence) -> str:
     told = [f"layer {item.layer.value}", f"worth {item.score:.2g}", f"since {utc_second(item.since)}"]
     if item.value is not None:
-        told.append(f"value {item.value:.6g}")
+        told.append(f"value {figure(item.value)}")
     if item.peer_median is not None:
-        told.append(f"median of {item.n_peers} peers {item.peer_median:.6g}")
+        told.append(f"median of {item.n_peers} peers {figure(item.peer_median)}")
     if item.band is not None:
-        told.append(f"their band {item.band[0]:.4g} to {item.band[1]:.4g}")
+        told.append(f"their band {figure(item.band[0])} to {figure(item.band[1])}")
     return ", ".join(told)
 
 
