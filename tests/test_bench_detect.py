@@ -133,6 +133,8 @@ class TestLibrary:
         for fault in recording.faults:
             assert (fault.visible_at is not None) == (grade == VISIBLE) == bool(fault.visible_in)
             assert fault.visible_at is None or fault.onset <= fault.visible_at <= fault.onset + 180
+            is_shown = grade == VISIBLE and kind != "disk_slow"
+            assert fault.part == (part if is_shown else "")  # asked only where a series of the part shows it
 
     def test_severity_words(self) -> None:
         assert [severity_word(x) for x in (0.0, 0.33, 0.34, 0.66, 0.67, 1.0)] == [

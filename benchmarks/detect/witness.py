@@ -10,11 +10,14 @@ nodes' is there, or farther from the node's own habit, less what all nodes do at
 
 and farther than 1.5 % of the level, and not as far in the case without the fault. A fault with some
 trace below that mark is *faint*; one without any is *hidden*: masked time, which counts neither way.
+
+Which part is at fault is asked only where that can be seen: where the fault has a code, or a series of
+that part has a trace. A case may have the pressure that a slow disk makes and no metric of disks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,11 +62,14 @@ class Grade:
         Epoch seconds of the first sample that is off, None unless visible.
     metric
         Of the signal that is off in most scrapes, empty when none is visible.
+    shows_part
+        False when no series of the labelled part tells that it is this one.
     """
 
     name: str
     at: float | None = None
     metric: str = ""
+    shows_part: bool = True
 
 
 def graded(case: CaseSpec, grades: Sequence[Grade]) -> Recording:
@@ -71,7 +77,13 @@ def graded(case: CaseSpec, grades: Sequence[Grade]) -> Recording:
     recording = recording_of(case, tuple(grade.name != HIDDEN for grade in grades))
     shown = [grade for grade in grades if grade.name != HIDDEN]
     faults = tuple(
-        replace(fault, visible=grade.name, visible_at=grade.at, visible_in=grade.metric)
+        replace(
+            fault,
+            part=fault.part if grade.shows_part else "",
+            visible=grade.name,
+            visible_at=grade.at,
+            visible_in=grade.metric,
+        )
         for fault, grade in zip(recording.faults, shown, strict=True)
     )
     return replace(recording, faults=faults)
@@ -107,6 +119,17 @@ class Witness:
             for first, (c, n, k) in cluster.blocks
         ]
         self.rows: IntArray = np.concatenate([r.reshape(-1) for r in rows])
+        self._of_part = [self._series_of(fault) for fault in case.node_faults]
+
+    def _series_of(self, fault: Fault) -> list[BoolArray]:
+        """Tell of each block which series of the node are of the labelled part, shape (signals, parts)."""
+        node = self._case.config.node_names.index(fault.node)
+        found = []
+        for first, (c, n, k) in self._cluster.blocks:
+            numbers = first + (np.arange(c)[:, None] * n + node) * k + np.arange(k)
+            named = [_names(self._cluster.series[i], fault.part) for i in numbers.reshape(-1).tolist()]
+            found.append(np.array(named, dtype=bool).reshape(c, k))
+        return found
 
     def grades(self, kept: FloatArray) -> tuple[Grade, ...]:
         """Compare with the same cluster without the faults, of the same seed.
@@ -129,8 +152,9 @@ class Witness:
         spans = [(times >= f.onset) & (times <= f.end + 2 * step) for f in case.node_faults]
         seen_at = [self._told_at(fault, times) for fault in case.node_faults]
         faint = [False] * len(columns)
+        shows_part = [not f.part or bool(f.codes) for f in case.node_faults]
         plainest = [(0, "")] * len(columns)
-        for metrics, ours, theirs in self._signals(kept, sound):
+        for block, metrics, ours, theirs in self._signals(kept, sound):
             plain, some = _plain(ours, theirs, self._n_faulty), _some(ours, theirs, self._n_faulty)
             if len(ours) == len(times):
                 counts = _is_counter(theirs[:, :, self._n_faulty :])
@@ -146,21 +170,27 @@ class Witness:
                     seen_at[i] = min(seen_at[i], float(late[first]))
                     often = off.sum(axis=0).max(axis=1)
                     plainest[i] = max(plainest[i], (int(often.max()), metrics[int(often.argmax())]))
-                faint[i] |= first_of_enough(some[:, :, col] & during, FAINT_TICKS) is not None
+                trace = some[:, :, col] & during
+                faint[i] |= first_of_enough(trace, FAINT_TICKS) is not None
+                of_part = self._of_part[i][block]
+                if not shows_part[i] and trace.shape[1:] == of_part.shape:
+                    shows_part[i] = first_of_enough(trace & of_part, FAINT_TICKS) is not None
         return tuple(
-            Grade(VISIBLE, at, metric) if np.isfinite(at) else Grade(FAINT if is_faint else HIDDEN)
-            for at, is_faint, (_, metric) in zip(seen_at, faint, plainest, strict=True)
+            Grade(VISIBLE, at, metric, shows)
+            if np.isfinite(at)
+            else Grade(FAINT if is_faint else HIDDEN, shows_part=shows)
+            for at, is_faint, (_, metric), shows in zip(seen_at, faint, plainest, shows_part, strict=True)
         )
 
     def _signals(
         self, kept: FloatArray, sound: FloatArray
-    ) -> Iterator[tuple[list[str], FloatArray, FloatArray]]:
-        """Yield metrics, and their signals in the case and without faults.
+    ) -> Iterator[tuple[int, list[str], FloatArray, FloatArray]]:
+        """Yield number of the block, metrics, and their signals in the case and without faults.
 
         The latter have the shape (ticks or one less, signals, nodes, parts).
         """
         at = 0
-        for metrics, shape in zip(self._metrics, self._shapes, strict=True):
+        for block, (metrics, shape) in enumerate(zip(self._metrics, self._shapes, strict=True)):
             here = slice(at, at + int(np.prod(shape)))
             at = here.stop
             pair = kept[:, here].reshape(-1, *shape), sound[:, here].reshape(-1, *shape)
@@ -168,8 +198,8 @@ class Witness:
             if shape[2] > 1:
                 pairs.append((_mean_of_parts(pair[0]), _mean_of_parts(pair[1])))
             for ours, theirs in pairs:
-                yield metrics, ours, theirs
-                yield metrics, np.diff(ours, axis=0), np.diff(theirs, axis=0)
+                yield block, metrics, ours, theirs
+                yield block, metrics, np.diff(ours, axis=0), np.diff(theirs, axis=0)
 
     @staticmethod
     def _told_at(fault: Fault, times: FloatArray) -> float:
@@ -182,6 +212,15 @@ class Witness:
             return np.inf
         later = times[times >= at]
         return float(later[0]) if len(later) else np.inf
+
+
+def _names(labels: Mapping[str, str], part: str) -> bool:
+    """Tell whether a series is of a part: a GPU, a port as ``device/port``, a disk or an export."""
+    unit, _, number = part.partition(" ")
+    if number:
+        return number in (labels.get(unit), labels.get("index") if "uuid" in labels else None)
+    device = part.partition("/")[0] if part.startswith("mlx5") else part
+    return bool(part) and device in labels.values()
 
 
 def first_of_enough(off: BoolArray, enough: int) -> int | None:

@@ -19,6 +19,9 @@ Each fault is graded against the same cluster of the same seed without it:
 - **faint**: some trace below that mark. Finding it is a hit; missing it counts among all faults only.
 - **hidden**: no trace at all; masked, counts neither way.
 
+Whether the part was named right is asked where the fault has a code or a series of that very part has a
+trace: a case may have the pressure that a slow disk makes, and no metric of disks.
+
 In the table of visible faults precision is that of all alarms, as an alarm that found a faint fault is
 right.
 """
