@@ -16,7 +16,14 @@ from detector.core.evidence import labels_of
 from detector.core.fusion import fuse
 from detector.core.guard import GUARD_HOLD_S, guard_limits
 from detector.core.incidents import CLEARED, PENDING_QUIET_S, QUIET_SHARE, SUSPECT
-from detector.core.judge import BACKED, BACKED_HARD, POINTS_THE_SAME_WAY, ActiveCells
+from detector.core.judge import (
+    BACKED,
+    BACKED_HARD,
+    POINTS_THE_SAME_WAY,
+    SOONER_FROM,
+    ActiveCells,
+    needed_s,
+)
 from detector.core.recurrence import STRONG, WITHIN_FULL
 from detector.diagnosis_text import diagnosis_lines
 from detector.explain_rows import DIGITS, finite
@@ -133,8 +140,7 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
     scores, clock = told.evaluation.scores, pipeline.memory.node_clock
     hard, instant, own = (float(s[node]) for s in (scores.hard, scores.instant, scores.own))
     lasting, shifted = float(scores.lasting[node]), float(scores.shifted[node])
-    halved = hard >= POINTS_THE_SAME_WAY
-    needed = (0.5 if halved else 1.0) * pipeline.full_s
+    needed = round(float(needed_s(scores, pipeline.full_s)[node]), DIGITS)
     dwell, dt = float(clock.dwell_s[node]), told.evaluation.dt
     checks = [
         Check(
@@ -155,8 +161,8 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
             "and the time below: together they name the node",
         ),
         Check(
-            "time with all evidence over 1", dwell, needed, dwell >= needed - 1e-6, "s",
-            f"halved: direct evidence is over {POINTS_THE_SAME_WAY:g}" if halved else "it leaks while below",
+            "time with all evidence over 1", dwell, needed, dwell >= needed - 1e-3, "s",
+            _why_so_long(hard, instant),
         ),
         Check(
             "direct signals and changes of habit", round(shifted, DIGITS), 1.0, shifted >= 1.0, "",
@@ -178,6 +184,14 @@ def _checks(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]
         text = f"too many would have been named in the last {GUARD_HOLD_S / 60:.0f} min: one event"
         checks.append(Check("held back by that event", 1.0, 0.0, False, "", text))
     return tuple(checks)
+
+
+def _why_so_long(hard: float, instant: float) -> str:
+    if hard >= POINTS_THE_SAME_WAY:
+        return f"halved: direct evidence is over {POINTS_THE_SAME_WAY:g}"
+    if instant > SOONER_FROM:
+        return f"shorter: evidence at this moment is over {SOONER_FROM:g}"
+    return "it leaks while below"
 
 
 def _came_back(pipeline: Pipeline, node: str) -> Check:
@@ -222,7 +236,7 @@ def _targets(pipeline: Pipeline, told: Concluded, node: int) -> tuple[TargetScor
 def _worth(pipeline: Pipeline, cells: ActiveCells, score: FloatArray) -> float:
     """Return what cells of one target add to the node's score."""
     zero = np.zeros(len(score), dtype=np.int64)
-    worth = float(fuse(score, cells.own, zero, zero, cells.signal, n_nodes=1, n_targets=1)[0])
+    worth = float(fuse(score, cells.own, zero, zero, cells.quantity, n_nodes=1, n_targets=1)[0])
     return round(worth / pipeline.thresholds.node, DIGITS)
 
 

@@ -223,6 +223,7 @@ def _yardstick(pipeline: Pipeline, index: SeriesIndex) -> Yardstick:
             taken(weights.weight),
             taken(weights.sign).astype(np.int8),
             taken(weights.target).astype(np.int64),
+            taken(weights.quantity).astype(np.int64),
             weights.n_targets,
         ),
         pipeline.cell_thresholds.of_cells(index.signals, index.cell_signal),

@@ -351,8 +351,9 @@ def test_the_blast_guard_is_told() -> None:
 def test_the_conditions_told_are_those_that_decide(seed: int) -> None:
     t = Telemetry(8, seed)
     on = lambda k, n: n == BAD and k >= ONSET and (k - ONSET) % (4 + seed % 2) < 3  # noqa: E731
-    t.add(gpu_gauge(t, POWER, 800, 8, lambda k, n, g: 300 if on(k, n) else None))
-    t.add(tasks(t, lambda k, n: 869 if on(k, n) else None))
+    power, count = (300, 869) if seed % 2 else (740, 75)
+    t.add(gpu_gauge(t, POWER, 800, 8, lambda k, n, g: power if on(k, n) else None))
+    t.add(tasks(t, lambda k, n: count if on(k, n) else None))
     t.add(
         gpu_gauge(t, XID, 0, 0, lambda k, n, g: 79 if (n, g, seed) == (WELL, 1, 2) and k >= ONSET else None)
     )

@@ -21,17 +21,17 @@ CELL_CAP = 4.0
 """A cell's score is at most this many thresholds."""
 
 TARGET_CAP = 2.0
-"""One monitored target is worth at most this; two thresholds of one target alone decide."""
+"""One monitored target is worth at most this."""
 
 NAMELESS_CAP = 0.7
 """A metric of which nobody has said what it measures is worth at most this: three of them must agree."""
 
 AGREEMENT = 0.15
-"""What each further deviating signal of a target adds, as a share, up to `AGREEMENT_LIMIT` signals."""
+"""What each further deviating quantity of a target adds, as a share, up to `AGREEMENT_LIMIT` of them."""
 
 AGREEMENT_LIMIT = 4
 
-TARGET_SHARE = 0.5
+TARGET_SHARE = 0.6
 """Share of the node threshold that a target at its plain threshold is worth."""
 
 
@@ -47,6 +47,9 @@ class CellWeights:
         +1 when only a value above the peers is worse, -1 for below, 0 for both.
     target : ndarray of shape (n_cells,), int64
         Number of the monitored target.
+    quantity : ndarray of shape (n_cells,), int64
+        Number of what is measured. The mean over a node's parts measures the same as the parts: that both
+        deviate is no second opinion.
     n_targets
         Number of targets.
     """
@@ -54,6 +57,7 @@ class CellWeights:
     weight: FloatArray
     sign: NDArray[np.int8]
     target: IntArray
+    quantity: IntArray
     n_targets: int
 
 
@@ -136,7 +140,7 @@ def fuse(
     own: FloatArray,
     node: IntArray,
     target: IntArray,
-    signal: IntArray,
+    quantity: IntArray,
     *,
     n_nodes: int,
     n_targets: int,
@@ -146,8 +150,8 @@ def fuse(
 
     Parameters
     ----------
-    score, own, node, target, signal : ndarray of shape (n_active,)
-        Score, share that no stronger signal tells already, node, target and signal of each deviating cell.
+    score, own, node, target, quantity : ndarray of shape (n_active,)
+        Score, share that no stronger signal tells already, node, target and quantity of each deviating cell.
     n_nodes, n_targets
         Sizes.
     cap : ndarray of shape (n_targets,)
@@ -164,13 +168,13 @@ def fuse(
     size = n_nodes * n_targets
     strongest = np.zeros(size)
     np.maximum.at(strongest, key, score * own)
-    n_signals = int(signal.max()) + 1
-    pair, place = np.unique(key * n_signals + signal, return_inverse=True)
+    n_quantities = int(quantity.max()) + 1
+    pair, place = np.unique(key * n_quantities + quantity, return_inverse=True)
     tells = np.zeros(len(pair))
     np.maximum.at(tells, place, own)
-    agreeing = np.bincount(pair // n_signals, weights=tells, minlength=size)
+    agreeing = np.bincount(pair // n_quantities, weights=tells, minlength=size)
     most = np.zeros(size)
-    np.maximum.at(most, pair // n_signals, tells)
+    np.maximum.at(most, pair // n_quantities, tells)
     bonus = 1.0 + AGREEMENT * np.clip(agreeing - most, 0, AGREEMENT_LIMIT)
     per_target = np.minimum(
         (strongest * bonus).reshape(n_nodes, n_targets), TARGET_CAP if cap is None else cap

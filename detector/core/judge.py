@@ -29,8 +29,8 @@ DIRECT_FURTHER = 0.3
 POINTS_THE_SAME_WAY = 0.5
 """Direct signals and absences from this score on halve the time that peer evidence must have lasted."""
 
-SOONER_FROM = 3.0
-"""So does evidence that is this plain at one moment."""
+SOONER_FROM, SOONEST = 1.5, 0.5
+"""Plainer evidence at one moment than the first need not last as long, in proportion, down to this share."""
 
 BACKED_HARD, BACKED = 0.7, 2.0
 """An error this plain, with so much evidence in all at one moment, decides at that moment: the port that went
@@ -53,8 +53,8 @@ class ActiveCells:
 
     Parameters
     ----------
-    cell, node, target, signal : ndarray of shape (n_active,)
-        What each is.
+    cell, node, target, signal, quantity : ndarray of shape (n_active,)
+        What each is; see `CellWeights` for the last.
     score, ramp : ndarray of shape (n_active,)
         Capped score times weight, and the share of the continuity already lasted.
     now : ndarray of shape (n_active,), bool
@@ -71,6 +71,7 @@ class ActiveCells:
     node: IntArray
     target: IntArray
     signal: IntArray
+    quantity: IntArray
     score: FloatArray
     ramp: FloatArray
     now: BoolArray
@@ -148,6 +149,7 @@ def active_cells(
         node=index.cell_node[cell].astype(np.int64),
         target=weights.target[cell],
         signal=index.cell_signal[cell].astype(np.int64),
+        quantity=weights.quantity[cell],
         score=cell_scores(clock.strength[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
         ramp=np.minimum(clock.dwell_s[cell] / full_s, 1.0),
         now=deviating[cell],
@@ -211,6 +213,7 @@ def shifted_cells(
         node=index.cell_node[cell].astype(np.int64),
         target=weights.target[cell],
         signal=index.cell_signal[cell].astype(np.int64),
+        quantity=weights.quantity[cell],
         score=cell_scores(shift[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
         ramp=np.ones(len(cell)),
         now=every,
@@ -315,10 +318,12 @@ def node_scores(
     n_nodes = len(index.nodes)
     sizes: dict[str, Any] = {"n_nodes": n_nodes, "n_targets": max(n_targets, 1), "cap": cap}
     now = active.only(active.now)
-    instant = fuse(now.score, now.own, now.node, now.target, now.signal, **sizes)
-    lasting = fuse(active.score * active.ramp, active.own, active.node, active.target, active.signal, **sizes)
+    instant = fuse(now.score, now.own, now.node, now.target, now.quantity, **sizes)
+    lasting = fuse(
+        active.score * active.ramp, active.own, active.node, active.target, active.quantity, **sizes
+    )
     slow = active.only(active.is_shift)
-    shifted = fuse(slow.score, slow.own, slow.node, slow.target, slow.signal, **sizes)
+    shifted = fuse(slow.score, slow.own, slow.node, slow.target, slow.quantity, **sizes)
     hard = np.zeros(n_nodes)
     strongest = np.zeros(n_nodes)
     if len(direct_score):
@@ -336,17 +341,21 @@ def node_scores(
     return NodeScores(instant, lasting, hard, shifted / node_threshold + besides, own)
 
 
+def needed_s(scores: NodeScores, full_s: float) -> FloatArray:
+    """Return how long the evidence against each node must have lasted, seconds; shape (n_nodes,)."""
+    share = np.maximum(SOONER_FROM / np.maximum(scores.instant, SOONER_FROM), SOONEST)
+    return np.asarray(full_s * np.where(scores.hard >= POINTS_THE_SAME_WAY, SOONEST, share))
+
+
 def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> BoolArray:
     """Say which nodes are named now.
 
     Direct signals and absences decide at once; peer evidence must have lasted for the full
-    continuity, or half of it when a direct signal of weight points the same way or the evidence is
-    plain; an error with strong peer evidence at the same moment decides at once. Changes of habit have
-    lasted when they are seen: they decide at the second evaluation in a row.
+    continuity, for less of it the plainer it is, for half of it when a direct signal of weight points
+    the same way; an error with strong peer evidence at the same moment decides at once. Changes of habit
+    have lasted when they are seen: they decide at the second evaluation in a row.
     """
-    sooner = (scores.hard >= POINTS_THE_SAME_WAY) | (scores.instant >= SOONER_FROM)
-    needed = np.where(sooner, 0.5 * full_s, full_s)
-    lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed - 1e-6)
+    lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed_s(scores, full_s) - 1e-6)
     backed = (scores.hard >= BACKED_HARD) & (scores.instant >= BACKED)
     at_once = (scores.hard >= 1.0) | (scores.own >= 1.0) | backed
     return np.asarray(at_once | lasted | ((scores.shifted >= 1.0) & (clock.dwell_s > dt)))

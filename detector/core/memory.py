@@ -36,7 +36,13 @@ _SIDE = {Direction.BOTH: 0, Direction.ABOVE: 1, Direction.BELOW: -1}
 
 
 def _no_weights() -> CellWeights:
-    return CellWeights(np.zeros(0), np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.int64), 0)
+    return CellWeights(
+        np.zeros(0),
+        np.zeros(0, dtype=np.int8),
+        np.zeros(0, dtype=np.int64),
+        np.zeros(0, dtype=np.int64),
+        0,
+    )
 
 
 @dataclass(slots=True)
@@ -320,6 +326,11 @@ class Memory:
 
     def _extend_weights(self, start: int) -> None:
         weight, sign, target = [], [], []
+        first: dict[tuple[str, str], int] = {}
+        quantity = [
+            first.setdefault((signal.spec.name, signal.role), k)
+            for k, signal in enumerate(self.index.signals)
+        ]
         self._caps = np.zeros(0)
         for spec in (signal.spec for signal in self.index.signals):
             by_rate = spec.fault is not None and spec.fault.on == "rate"
@@ -342,6 +353,7 @@ class Memory:
             np.concatenate([old.weight, np.array(weight, dtype=np.float64)[new]]),
             np.concatenate([old.sign, np.array(sign, dtype=np.int8)[new]]),
             np.concatenate([old.target, np.array(target, dtype=np.int64)[new]]),
+            np.concatenate([old.quantity, np.array(quantity, dtype=np.int64)[new]]),
             len(self.targets),
         )
 

@@ -113,6 +113,7 @@ def _shown(
         node=memory.index.cell_node[cell].astype(np.int64),
         target=memory.weights.target[cell],
         signal=memory.index.cell_signal[cell].astype(np.int64),
+        quantity=memory.weights.quantity[cell],
         score=cell_scores(strength, memory.weights.weight[cell], threshold),
         ramp=np.ones(len(cell)),
         now=every,
