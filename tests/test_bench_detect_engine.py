@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from benchmarks.detect.origins import REPLAY_DATA, other_origins
 from benchmarks.detect.pictures import write_pictures
 from benchmarks.detect.rivals_minder import MinderPca
 from benchmarks.detect.rivals_rules import AnyError, Rival
-from benchmarks.detect.seen import ODDNODE, RULES, Variant, see, variant_of
+from benchmarks.detect.seen import ODDNODE, RULES, VARIANTS, Variant, see, variant_of
 from benchmarks.detect.simulated import SimulatedSource, Tape
 from benchmarks.detect.splits import PARTS
 from benchmarks.detect.why import seconds_line, why_lines
@@ -249,6 +250,19 @@ def test_a_plan_must_make_sense() -> None:
     with pytest.raises(ValueError, match="unknown parameter 'z'"):
         variant_of("a=z:1")
     assert variant_of("a=min_peers:5").parameters.min_peers == 5
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS.values() if v.constants], ids=lambda v: v.name)
+def test_a_variants_constants_hold_while_it_runs_and_no_longer(variant: Variant) -> None:
+    def values() -> dict[str, float]:
+        places = [name.rpartition(".") for name, _ in variant.constants]
+        return {f"{module}.{name}": getattr(import_module(module), name) for module, _, name in places}
+
+    usual = values()
+    with pytest.raises(KeyError), variant.applied():
+        assert values() == dict(variant.constants) != usual
+        raise KeyError
+    assert values() == usual
 
 
 def test_kinds_choose_cases() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from importlib import import_module
 
 from benchmarks.detect.cache import SIMULATION, Cache, digest, sources
 from benchmarks.detect.incidents import CaseSpec, recording_of
@@ -41,14 +42,32 @@ class Variant:
         Name in tables.
     parameters
         Knobs; the step is taken from each case.
+    constants
+        Constants of the core that are no knobs, as ``module.NAME``, and their values in this variant.
     """
 
     name: str = ODDNODE
     parameters: Parameters = field(default_factory=Parameters)
+    constants: tuple[tuple[str, float], ...] = ()
 
     def pipeline(self, step_s: float) -> Pipeline:
         """Return a fresh pipeline."""
         return Pipeline(_catalog(), replace(self.parameters, step_s=step_s))
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Give its constants their values while a block runs."""
+        places = [
+            (import_module(name.rpartition(".")[0]), name.rpartition(".")[2]) for name, _ in self.constants
+        ]
+        usual = [getattr(module, name) for module, name in places]
+        for (module, name), (_, value) in zip(places, self.constants, strict=True):
+            setattr(module, name, value)
+        try:
+            yield
+        finally:
+            for (module, name), value in zip(places, usual, strict=True):
+                setattr(module, name, value)
 
 
 NEVER_S = 1e9
@@ -77,6 +96,16 @@ VARIANTS: Mapping[str, Variant] = {
         *(Variant(f"{WORDS[layer]} alone", Parameters(layers=(layer,))) for layer in LAYERS[:5]),
         Variant("without group events", Parameters(group_event_share=1.01)),
         Variant("without habit", Parameters(habit_s=NEVER_S)),
+        Variant(
+            "plain continuity",
+            constants=(
+                ("detector.core.continuity.LEAK", NEVER_S),
+                ("detector.core.judge.SOONER_FROM", NEVER_S),
+            ),
+        ),
+        Variant("signals of a target do not agree", constants=(("detector.core.fusion.AGREEMENT", 0.0),)),
+        Variant("a target weighs 0.5", constants=(("detector.core.fusion.TARGET_SHARE", 0.5),)),
+        Variant("a target weighs 0.7", constants=(("detector.core.fusion.TARGET_SHARE", 0.7),)),
         Variant("continuity 2 min", Parameters(continuity_s=120.0)),
         Variant("continuity 8 min", Parameters(continuity_s=480.0)),
         Variant("z from 4", Parameters(z_threshold=4.0)),
@@ -265,7 +294,7 @@ def see(
             collector(outcome)
 
     for i, variant in enumerate(variants):
-        with timed(seconds, "oddnode" if i == 0 else "variants"):
+        with timed(seconds, "oddnode" if i == 0 else "variants"), variant.applied():
             if i == 0:
                 replayed = play(recording_of(case), source, pipeline, watch=watched)
             else:
