@@ -212,11 +212,11 @@ def test_fusion_counts_one_target_once_and_caps_a_single_sensor():
     lone = score([(1.0, 0, 0, 0)])
     twins = score([(1.0, 0, 0, 0), (1.0, 0, 0, 1)])
     two_targets = score([(1.0, 0, 0, 0), (1.0, 0, 1, 2)])
-    assert lone[0] == pytest.approx(0.6)
+    assert lone[0] == pytest.approx(0.5)
     assert lone[1] == 0
     assert lone[0] < twins[0] < two_targets[0]
-    assert two_targets[0] == pytest.approx(1.2)
-    assert score([(4.0, 0, 0, 0)])[0] == score([(2.0, 0, 0, 0)])[0] == pytest.approx(1.2)
+    assert two_targets[0] == pytest.approx(1.0)
+    assert score([(4.0, 0, 0, 0)])[0] == score([(2.0, 0, 0, 0)])[0] == pytest.approx(1.0)
     assert score([(1.0, 0, 0, 0), (1.0, 0, 0, 0)])[0] == lone[0]
     one_cause = score([(1.0, 0, 0, 0, 1.0), (1.0, 0, 1, 2, 0.0)])
     assert one_cause[0] == pytest.approx(lone[0])

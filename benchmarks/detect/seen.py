@@ -104,7 +104,7 @@ VARIANTS: Mapping[str, Variant] = {
             ),
         ),
         Variant("signals of a target do not agree", constants=(("detector.core.fusion.AGREEMENT", 0.0),)),
-        Variant("a target weighs 0.5", constants=(("detector.core.fusion.TARGET_SHARE", 0.5),)),
+        Variant("a target weighs 0.6", constants=(("detector.core.fusion.TARGET_SHARE", 0.6),)),
         Variant("a target weighs 0.7", constants=(("detector.core.fusion.TARGET_SHARE", 0.7),)),
         Variant("continuity 2 min", Parameters(continuity_s=120.0)),
         Variant("continuity 8 min", Parameters(continuity_s=480.0)),

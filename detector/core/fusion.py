@@ -21,17 +21,17 @@ CELL_CAP = 4.0
 """A cell's score is at most this many thresholds."""
 
 TARGET_CAP = 2.0
-"""One monitored target is worth at most this."""
+"""One monitored target is worth at most this; two thresholds of one target alone decide."""
 
 NAMELESS_CAP = 0.7
 """A metric of which nobody has said what it measures is worth at most this: three of them must agree."""
 
-AGREEMENT = 0.15
+AGREEMENT = 0.3
 """What each further deviating quantity of a target adds, as a share, up to `AGREEMENT_LIMIT` of them."""
 
 AGREEMENT_LIMIT = 4
 
-TARGET_SHARE = 0.6
+TARGET_SHARE = 0.5
 """Share of the node threshold that a target at its plain threshold is worth."""
 
 
