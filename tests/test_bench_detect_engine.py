@@ -17,6 +17,7 @@ from benchmarks.detect import long_run as long
 from benchmarks.detect import report, run
 from benchmarks.detect.bench import CaseResult, Outcome, Plan, bench, chosen_cases
 from benchmarks.detect.cache import Cache, digest, sources
+from benchmarks.detect.circumstances import by_circumstance
 from benchmarks.detect.incidents import CaseSpec, recording_of
 from benchmarks.detect.origins import REPLAY_DATA, other_origins
 from benchmarks.detect.pictures import write_pictures
@@ -324,6 +325,22 @@ def test_wrong_options_are_told_before_any_work(
         run.main(arguments)
     assert ended.value.code == 2
     assert "error: " in capsys.readouterr().err
+
+
+def test_figures_are_told_apart_by_when_the_fault_begins_and_by_size() -> None:
+    case = throttled(1)
+    early, late = (replace(recording_of(case), start=case.start - ago * 60.0) for ago in (-4.0, 20.0))
+    found = Findings((Flag("gpu004", early.faults[0].onset + 90.0),))
+    results = [
+        CaseResult(name, 0, {ODDNODE: score_case(recording, findings, RULES)})
+        for name, recording, findings in (("a", early, found), ("b", late, Findings(())))
+    ]
+    summaries = {s.name: s for s in by_circumstance(results, ODDNODE)}
+    assert {name: (s.n_cases, s.found, s.missed) for name, s in summaries.items()} == {
+        "fault begins 15 to 20 min after the first sample": (1, 1, 0),
+        "fault begins later": (1, 0, 1),
+        "fewer than 48 nodes": (2, 1, 1),
+    }
 
 
 def test_command_writes_no_page_for_a_part(

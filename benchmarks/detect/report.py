@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.detect.bench import RULES, Outcome
+from benchmarks.detect.circumstances import by_circumstance
 from benchmarks.detect.splits import (
     ALL_FAMILIES,
     ALWAYS,
@@ -126,6 +127,8 @@ def page(
     parts += [_split(outcome, split, by_name) for split, by_name in found.items()]
     last = list(found)[-1]
     parts += list(_details(last, found[last]))
+    if found[last]:
+        parts.append(_circumstances(outcome, last, next(iter(found[last]))))
     parts += [origin_section(origin, by_name) for origin, by_name in (others or {}).items()]
     if long is not None:
         parts.append(_long(long))
@@ -223,6 +226,30 @@ def _details(split: str, by_name: Mapping[str, Summary]) -> Iterator[str]:
     if causes:
         yield f"### False alarms of {names[0]} came in, {split}\n"
         yield table(["during", "alarms"], causes)
+
+
+def _circumstances(outcome: Outcome, split: str, detector: str) -> str:
+    rows = [
+        [
+            s.name,
+            str(s.n_cases),
+            share_words(s.visible_recall),
+            share_words(s.recall),
+            delay_words(s.all_faults.visible_delay),
+            rate_words(s.false_rate, per_month=True),
+        ]
+        for s in by_circumstance(outcome.results[split], detector)
+    ]
+    head = [
+        "cases in which",
+        "cases",
+        "visible faults found",
+        "all faults found",
+        "delay from the visible onset",
+    ]
+    return f"### {detector} under different circumstances, {split}\n\n" + table(
+        [*head, "false per cluster-month"], rows
+    )
 
 
 def _long(long: Mapping[str, Any]) -> str:
