@@ -333,7 +333,10 @@ def test_figures_are_told_apart_by_when_the_fault_begins_and_by_size() -> None:
     found = Findings((Flag("gpu004", early.faults[0].onset + 90.0),))
     results = [
         CaseResult(name, 0, {ODDNODE: score_case(recording, findings, RULES)})
-        for name, recording, findings in (("a", early, found), ("b", late, Findings(())))
+        for name, recording, findings in (
+            ("a", early, found),
+            ("b", replace(late, faults=(replace(late.faults[0], node="gpu005"),)), Findings(())),
+        )
     ]
     summaries = {s.name: s for s in by_circumstance(results, ODDNODE)}
     assert {name: (s.n_cases, s.found, s.missed) for name, s in summaries.items()} == {
