@@ -21,6 +21,7 @@ from detector.settings import TOKEN_VARIABLE, load_settings
 from detector.source.incident_file import load_recording
 from detector.tokens import Tokens
 from tests.control_fakes import FAULTY, OTHER, Cluster
+from tests.servers import ScriptedServer, reply
 from tests.service_fakes import T0
 
 
@@ -127,6 +128,22 @@ def test_a_token_is_never_part_of_a_message(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv(TOKEN_VARIABLE, "odn_secret")
     assert "secret" not in fails("mutes", "--url", "http://127.0.0.1:9")
     assert load_settings().auth.tokens == (), "the variable is no setting, and no error"
+
+
+@pytest.mark.parametrize("words", [("mutes",), ("ack", "gpu001@1")], ids=["reads", "changes"])
+def test_a_redirect_is_not_followed_with_the_token(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "odn_secret")
+    with (
+        ScriptedServer([reply(200, b"{}", "application/json")]) as other,
+        ScriptedServer([reply(307, b"", Location=f"{other.url}/v1/mutes")]) as asked,
+    ):
+        told = fails(*words, "--url", asked.url)
+        assert "307" in told
+        assert "secret" not in told
+        assert len(asked.requests) == 1
+        assert other.requests == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from detector.outcome import GroupEvent
 from tests.delivery_bench import Bench, Catcher, Operators, cleared, now_s, outcome, suspect
-from tests.servers import free_port, wait_until
+from tests.servers import ScriptedServer, free_port, reply, wait_until
 
 RECEIVER = '{receiver="webhook/hook"}'
 
@@ -209,6 +209,25 @@ def test_no_secret_is_in_what_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     assert "answered 403: access is forbidden" in caplog.text
     for text in ("t0ken", "s3cret", "p4th", "qu3ry", "h3ader"):
         assert text not in caplog.text + metrics
+
+
+def test_a_redirect_to_another_host_gets_nothing_and_is_told_without_the_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t0ken-of-ours")
+    with ScriptedServer([reply(200, b"")]) as other:
+        away = reply(307, b"", Location=f"{other.url}/elsewhere/p4th-secret?key=qu3ry-secret")
+        with ScriptedServer([away, reply(200, b"")]) as asked:
+            hook = {"name": "hook", "url": f"{asked.url}/p4th-secret", "bearer_token_file": str(token)}
+            with Bench(tmp_path, webhooks=[hook]) as bench:
+                bench.tell(outcome(now_s(), [suspect("gpu001")]))
+                bench.wait_for_value(f"oddnode_delivery_sent_total{RECEIVER}", lambda n: n == 1)
+                assert bench.value(f"oddnode_delivery_failed_total{RECEIVER}") == 1
+        assert other.requests == []
+    assert f"{asked.url} redirects to {other.url}, another host" in caplog.text
+    for text in ("t0ken", "p4th", "qu3ry"):
+        assert text not in caplog.text
 
 
 def test_a_slow_receiver_slows_neither_the_tick_nor_another(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from detector.errors import DeliveryError, SourceError, SourceStatus
 from detector.settings_endpoint import EndpointSettings
 from detector.source.answer import HttpRefusal
 from detector.source.http import HttpClient
+
+_BEYOND_HOST = re.compile(r"(https?://[^\s/?#]+)[/?#][^\s,:]*")
 
 
 class Receiver:
@@ -38,6 +41,7 @@ class Receiver:
             )
         except SourceError as error:
             text = str(error).replace(path, "") if path else str(error)
+            text = _BEYOND_HOST.sub(r"\1", text)  # where a redirect leads may hold it too
             status = error.status if isinstance(error, SourceStatus) else None
             wait_s = error.retry_after_s if isinstance(error, HttpRefusal) else None
             raise DeliveryError(text, status, wait_s) from None

@@ -181,7 +181,7 @@ class HttpClient:
                 shown = without_userinfo(target)[:200]
                 raise SourceStatus(
                     f"{url.partition('?')[0]} redirects to {shown}, another host, which is not followed: "
-                    "set the source url to the address that serves the data",
+                    "set the url to the address that answers",
                     response.status,
                 )
             here = target
