@@ -1,36 +1,21 @@
-"""Operators' words in the store file, and files of the version before."""
+"""Operators' words in the store file, and the file of the first version."""
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
-
 from detector.control.model import Action, AuditEntry, Mute
+from detector.outcome import Layer
 from detector.store import Store
 from detector.store_control import ControlStore
-from detector.store_schema import APPLICATION_ID, MIGRATIONS, _statements
-from tests.test_store import T0, incident
+from detector.store_schema import MIGRATIONS, _statements
+from tests.test_store import T0
 
-BEFORE = """
-CREATE TABLE incidents (id TEXT PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL, active_at REAL NOT NULL,
-    suspect_at REAL, cleared_at REAL, peak_score REAL NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
-CREATE INDEX incidents_by_time ON incidents (active_at);
-CREATE INDEX incidents_by_node ON incidents (node, active_at);
-CREATE INDEX incidents_open ON incidents (state) WHERE state <> 'cleared';
-CREATE TABLE transitions (incident_id TEXT NOT NULL, at REAL NOT NULL, before TEXT NOT NULL,
-    after TEXT NOT NULL, node TEXT NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (incident_id, at, before, after)) WITHOUT ROWID;
-CREATE INDEX transitions_by_time ON transitions (at);
-CREATE TABLE group_events (id TEXT PRIMARY KEY, pool TEXT NOT NULL, started_at REAL NOT NULL, ended_at REAL,
-    body BLOB NOT NULL) WITHOUT ROWID;
-CREATE INDEX group_events_by_time ON group_events (started_at);
-CREATE TABLE state (name TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
-CREATE TABLE meta (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID;
-"""
-"""As version 0.1.0 made it, before operators had a word."""
+FIRST = Path(__file__).parent / "data" / "store-1.db.gz"
+"""As the first version wrote it, before operators had a word: a suspect, a first sign, one that cleared."""
 
 
 def entry(action: Action = Action.MUTE) -> AuditEntry:
@@ -41,24 +26,29 @@ def mute(name: str, until: float = T0 + 60, ended_at: float | None = None) -> Mu
     return Mute(id=name, node="n", start=T0, until=until, reason="r", by="kim", made_at=T0, ended_at=ended_at)
 
 
-def test_a_store_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
+def test_the_file_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "oddnode.db"
-    old = incident("gpu068", active_at=T0)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript(BEFORE)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("PRAGMA user_version = 1")
-        connection.execute(
-            "INSERT INTO incidents VALUES (?,?,?,?,?,?,?,?)",
-            (old.id, old.node, old.state, old.active_at, old.suspect_at, None, 1.0, msgspec.json.encode(old)),
-        )
-        connection.execute("INSERT INTO state VALUES ('pipeline', ?, ?)", (T0, b"learnt"))
-        connection.execute("INSERT INTO meta VALUES ('last_evaluation', ?)", (T0,))
+    path.write_bytes(gzip.decompress(FIRST.read_bytes()))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     store = Store(path)
     kept = ControlStore(store)
-    assert store.incident(old.id) == old
-    assert store.snapshot() == b"learnt"
-    assert (kept.snapshot_at(), store.last_evaluation()) == (T0, T0)
+    assert [(i.id, i.state) for i in store.incidents()] == [
+        ("gpu033@1767225780", "pending"), ("gpu068@1767225600", "suspect"), ("gpu012@1767139200", "cleared"),
+    ]  # fmt: skip
+    assert {i.node for i in store.open_incidents()} == {"gpu033", "gpu068"}
+    suspect = store.incident("gpu068@1767225600")
+    assert suspect is not None
+    assert (suspect.part, suspect.peak_score, suspect.suspect_at) == ("gpu 3", 2.5, T0 + 240)
+    assert [(e.metric, e.layer, e.side) for e in suspect.evidence] == [
+        ("DCGM_FI_DEV_XID_ERRORS", Layer.DIRECT, ""), ("DCGM_FI_DEV_GPU_TEMP", Layer.PEER, ""),
+    ]  # fmt: skip
+    assert suspect.diagnosis is None
+    assert [t.after for t in store.transitions() if t.node == "gpu012"] == ["pending", "suspect", "cleared"]
+    (event,) = store.group_events()
+    assert (event.id, event.ended_at, event.kind) == ("main@1767222000", T0 - 3000, "")
+    assert store.snapshot() == b"learnt by the first version"
+    assert (kept.snapshot_at(), store.last_evaluation()) == (T0 + 240, T0 + 240)
     assert (kept.mutes(), kept.feedback(), kept.repairs(), kept.count_audit()) == ([], [], [], 0)
     kept.put_mute(mute("m-1"), entry())
     store.close()
