@@ -40,6 +40,10 @@ Kinds of `oddnode_ticks_failed_total`: `timeout`, `status_<code>` (the database 
 should be), `source` (anything else at the database, such as a refused connection), `pool_query` (the pool query failed; the evaluation goes on
 with the pools as they were), `internal` (a defect; the log has the traceback).
 
+Reasons of `oddnode_samples_dropped_total`: `nan` and `inf` (numbers that are none), `sentinel` (numbers that mean "no reading"), `future` (later than
+what was asked for), `duplicate` (the same value at the same time again), `collision` (another value at the same time, so that two series look like one:
+the larger one is kept).
+
 Reasons of `oddnode_delivery_withheld`: `muted` ([by an operator](control.md)), `dismissed`, `shadow`, `guard`.
 
 Receivers are `alertmanager/NAME`, `webhook/NAME`, `drain_file` and `write_back`, as in [delivery.md](delivery.md). Series by `node` are bounded to 10,000
@@ -49,7 +53,7 @@ Phases of `oddnode_tick_duration_seconds` are per tick: a tick that catches up o
 
 ## Alerts to begin with
 
-The whole set, with unit tests and runbooks, and dashboards are in [Dashboards and alerts](monitoring.md). These four do for a start:
+The whole set, with unit tests and runbooks, and dashboards are in [Dashboards and alerts](monitoring.md). These do for a start:
 
 ```yaml
 groups:

@@ -32,7 +32,11 @@ from tests.test_api import FakeView, StoreReader
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(
-    {ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *ROOT.glob("replay_data/**/*.md")}
+    {
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+        *DOCS.rglob("*.md"),
+        *ROOT.glob("replay_data/**/*.md"),
+    }
 )
 PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -159,6 +163,16 @@ def test_every_own_metric_is_told_with_its_type_and_labels() -> None:
         for collector in _collectors()
     }
     assert {coded(row["metric"])[0]: coded(row["labels"]) for row in rows} == labelled
+
+
+def test_every_reason_to_drop_a_sample_is_told() -> None:
+    code = (ROOT / "detector" / "source" / "samples.py").read_text(encoding="utf-8")
+    reasons = set(re.findall(r'_count\("(\w+)"', code))
+    assert len(reasons) > 4
+    (told,) = re.findall(
+        r"Reasons of `oddnode_samples_dropped_total`: (.*?)\n\n", text_of("metrics.md"), re.DOTALL
+    )
+    assert set(coded(told)) == reasons
 
 
 def _collectors() -> set[Any]:
