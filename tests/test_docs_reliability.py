@@ -14,16 +14,21 @@ NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 @cache
 def names_in(file: str) -> frozenset[str]:
-    """Return the names of the tests of a file, those in classes included."""
+    """Return the names of the tests of a file, those in classes included, but for those known to fail."""
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return frozenset(
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and not any("xfail" in ast.unparse(decorator) for decorator in node.decorator_list)
+    )
 
 
 def rows() -> list[list[str]]:
     return [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| ")]
 
 
-def test_every_named_test_exists() -> None:
+def test_every_named_test_exists_and_passes() -> None:
     named = NAMED.findall(PAGE)
     assert len(named) > 100
     assert [f"{file}::{name}" for file, name in named if name not in names_in(file)] == []

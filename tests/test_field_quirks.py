@@ -32,7 +32,10 @@ SMI_POWER, SMI_UTIL = "all_smi_gpu_power_consumption_watts", "all_smi_gpu_utiliz
 SMI_TEMP = "all_smi_gpu_temperature_celsius"
 LOAD, FAILED_RPC = "node_load1", "backendai_rpc_failure_requests_total"
 REMAPPED, REPLAY = "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"
-IB = "node_infiniband_port_data_received_bytes_total"
+IB, IB_WAIT = (
+    "node_infiniband_port_data_received_bytes_total",
+    "node_infiniband_port_transmit_wait_total",
+)
 BAD = "gpu004"
 ONSET = 40
 
@@ -1224,8 +1227,46 @@ class TestPeers:
         assert suspects(last) == [BAD]
         assert last.verdicts[0].part == "gpu 2"
 
+    def test_who_waits_least_is_named_and_not_those_who_wait_for_it(self):
+        t = training(12)
+
+        def leaves(k, n):
+            return 4e6 * STEP if n == BAD and k >= ONSET else None
+
+        t.add(counter(t, IB_WAIT, 4e8, 4e6, ib_labels("mlx5_0"), leaves))
+        last = t.run(ONSET + 40)
+        assert t.ever_suspect() == {BAD}
+        (evidence,) = evidence_of(last, BAD)
+        assert (evidence.metric, evidence.side) == (IB_WAIT, "below")
+
+    def test_gpus_that_lost_the_label_which_told_them_apart_are_not_mixed(self):
+        t = training(without=[POWER])
+
+        def source(k, n):
+            lost = ("gpu", "UUID", "device", "pci_bus_id") if n == BAD and k >= ONSET else ()
+            return [
+                (
+                    POWER,
+                    {name: value for name, value in gpu_labels(n, g).items() if name not in lost},
+                    800 + 8 * float(t.rng.normal()),
+                )
+                for g in range(4)
+            ]
+
+        t.add(source)
+        last = t.run(ONSET + 40)
+        assert t.ever_suspect() == set()
+        assert t.pipeline.interner.refused["label gpu missing"] > 0
+        assert [(q.kind, q.node) for q in last.data_quality] == [("metrics_missing", BAD)]
+
+    def test_a_frozen_reading_names_nobody(self):
+        self.frozen()
+
     @pytest.mark.xfail(strict=True, reason="a reading that stays the same to the last digit is not told yet")
     def test_a_frozen_reading_is_data_quality(self):
+        assert "frozen" in self.frozen().kinds_of_quality()
+
+    def frozen(self):
         t = Telemetry(10)
         idle = ONSET
 
@@ -1240,7 +1281,7 @@ class TestPeers:
         t.add(gpu_gauge(t, TEMP, 61, 1, lambda k, n, g: 35 + t.rng.normal() if k >= idle else None))
         t.run(idle + 60)
         assert t.ever_suspect() == set()
-        assert "frozen" in t.kinds_of_quality()
+        return t
 
     def test_a_fault_of_ninety_seconds_in_every_hundred_and_fifty_is_one_incident(self):
         t = training(without=[TASKS, POWER])
