@@ -283,6 +283,25 @@ def test_blank_values_are_dropped_and_never_a_deviation():
     assert not any(e for o in t.outcomes for v in o.verdicts for e in v.evidence if e.layer is Layer.PEER)
 
 
+def test_a_gpu_whose_readings_all_go_blank_is_a_lost_gpu():
+    t = training(without=[SMI_POWER])
+    t.run(30)
+    for k in range(16):
+        at = t.at(31 + k)
+        rows = []
+        for n, node in enumerate(t.nodes):
+            for g in range(4):
+                for name, level in ((POWER, 800), (TEMP, 61), (UTIL, 97)):
+                    value = 9223372036854775794 if (node, g) == (BAD, 2) else level + (n + g + k) % 3
+                    rows.append((name, gpu_labels(node, g), [value], [at - 3]))
+            rows.append((LOAD, node_labels(node), [40 + (n + k) % 3], [at - 3]))
+            rows.append((TASKS, agent_labels(node), [47 + (n + k) % 3], [at - 3]))
+        last = feed_lines(t, rows, at)
+    assert suspects(last) == [BAD]
+    assert last.verdicts[0].part == "gpu 2"
+    assert {e.layer for e in last.verdicts[0].evidence} == {Layer.ABSENCE}
+
+
 def test_a_metric_that_is_zero_on_all_members_says_nothing():
     t = training()
     t.add(gpu_gauge(t, COPY, 0, 0)).add(gpu_gauge(t, NVLINK, 0, 0))
@@ -1226,6 +1245,20 @@ class TestPeers:
         last = t.run(ONSET + 20)
         assert suspects(last) == [BAD]
         assert last.verdicts[0].part == "gpu 2"
+
+    def test_warmer_by_day_with_all_peers_is_no_fault(self):
+        t = training(without=[TEMP])
+        t.add(gpu_gauge(t, TEMP, 61, 1, lambda k, n, g: 67 - 3 * np.cos(k / 25) + t.rng.normal()))
+        t.run(ONSET + 120)
+        assert t.ever_suspect() == set()
+        assert t.group_events() == []
+
+    def test_twins_that_disagree_on_all_gpus_name_nobody(self):
+        t = training(without=[UTIL])
+        t.add(gpu_gauge(t, UTIL, 97, 1))
+        t.add(gpu_gauge(t, SMI_UTIL, 97, 1, lambda k, n, g: 0.0, labels=smi_labels))
+        t.run(ONSET + 40)
+        assert t.ever_suspect() == set()
 
     def test_who_waits_least_is_named_and_not_those_who_wait_for_it(self):
         t = training(12)

@@ -171,6 +171,26 @@ def test_a_restart_of_the_server_loses_nothing(fresh_postgres: Postgres) -> None
     store.close()
 
 
+def test_a_database_from_a_backup_goes_on_from_there(postgres_server: Postgres) -> None:
+    url, restored = postgres_server.new_database(), postgres_server.url("restored")
+    store = open_postgres(url)
+    item = incident("one", state="pending")
+    store.save(Outcome(T0, incidents=(item,), transitions=(moved(item, T0, "clear", "pending"),)))
+    store.close()
+    postgres_server.sql(f"CREATE DATABASE restored TEMPLATE {name_of(url)}")
+    store = open_postgres(url)
+    named = incident("one")
+    store.save(Outcome(T0 + 30, incidents=(named,), transitions=(moved(named, T0 + 30),)))
+    store.close()
+    again = open_postgres(restored)
+    assert (again.last_evaluation(), [i.state for i in again.open_incidents()]) == (T0, ["pending"])
+    again.save(Outcome(T0 + 30, incidents=(named,), transitions=(moved(named, T0 + 30),)))
+    assert again.last_evaluation() == T0 + 30
+    assert [t.after for t in again.transitions()] == ["pending", "suspect"]
+    assert [i.state for i in again.incidents()] == ["suspect"]
+    again.close()
+
+
 def test_a_server_that_hangs_does_not_hang_us(
     postgres_server: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
