@@ -1292,12 +1292,37 @@ class TestPeers:
         assert t.pipeline.interner.refused["label gpu missing"] > 0
         assert [(q.kind, q.node) for q in last.data_quality] == [("metrics_missing", BAD)]
 
-    def test_a_frozen_reading_names_nobody(self):
-        self.frozen()
+    def test_a_frozen_reading_is_data_quality_and_names_nobody(self):
+        t = self.frozen()
+        told = [q for q in t.outcomes[-1].data_quality if q.kind == "frozen"]
+        assert [q.node for q in told] == [BAD]
+        assert told[0].reason == (
+            f"{POWER} of gpu 1 has read 174.3 watts to the last digit for 30 min, "
+            "while its peers' readings change"
+        )
 
-    @pytest.mark.xfail(strict=True, reason="a reading that stays the same to the last digit is not told yet")
-    def test_a_frozen_reading_is_data_quality(self):
-        assert "frozen" in self.frozen().kinds_of_quality()
+    def test_readings_that_stand_still_everywhere_are_how_this_metric_is(self):
+        t = training(without=[POWER])
+        t.add(gpu_gauge(t, POWER, 800, 0)).run(ONSET + 60)
+        assert "frozen" not in t.kinds_of_quality()
+
+    @pytest.mark.parametrize(("every", "is_told"), [(6, True), (40, False)])
+    def test_scrapes_that_fail_now_and_then_are_told_by_job_and_blame_nobody(self, every, is_told):
+        t = training()
+        t.add(
+            lambda k, n: [("up", node_labels(n), float(k < ONSET or (k + 3 * t.nodes.index(n)) % every > 0))]
+        )
+        last = t.run(ONSET + 60)
+        told = [q for q in last.data_quality if q.kind == "scrapes_fail"]
+        assert len(told) == int(is_told)
+        assert all("% of the scrapes of job" in q.reason for q in told)
+        assert t.ever_suspect() == set()
+
+    def test_a_target_that_is_gone_is_no_scrape_that_fails_now_and_then(self):
+        t = training()
+        t.add(lambda k, n: [("up", node_labels(n), float(n != BAD or k < ONSET))])
+        t.run(ONSET + 60)
+        assert "scrapes_fail" not in t.kinds_of_quality()
 
     def frozen(self):
         t = Telemetry(10)

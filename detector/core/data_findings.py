@@ -10,13 +10,14 @@ from detector.core.habit import habit_findings
 from detector.core.memory import Memory
 from detector.core.naming import NamingNotes
 from detector.core.parameters import Parameters
+from detector.core.readings import Readings
 from detector.core.teller import Evaluation
 from detector.core.twins import Twins
 from detector.outcome import DataQuality
 
 
 class DataFindings:
-    """Twins that disagree, what is incomplete, habits that may be old faults, names, notes.
+    """Twins that disagree, readings that stand still, what is incomplete, habits, names, notes.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ class DataFindings:
     def __init__(self, memory: Memory, twins: Twins, naming: NamingNotes, calibration: Sequence[str]) -> None:
         self._memory, self._twins, self._naming = memory, twins, naming
         self._calibration = calibration
-        self._completeness = Completeness()
+        self._completeness, self._readings = Completeness(), Readings()
 
     def step(
         self, ev: Evaluation, parameters: Parameters, *, is_partial: bool, notes: Sequence[str]
@@ -41,6 +42,7 @@ class DataFindings:
             found += self._completeness.step(
                 memory.presence, memory.series, index, ev.cells.fresh, at, parameters, FORGET_S
             )
+        found += self._readings.step(ev.cells, index, ev.layout, at=at, dt=ev.dt)
         found += habit_findings(memory.habit, index, memory.weights.weight, at)
         found += self._naming.findings(at)
         found.extend(DataQuality("source", "", at, note) for note in notes)
