@@ -184,6 +184,7 @@ class Pipeline:
             memory.weights,
             p,
             voting=(memory.weights.weight > 0) & ~memory.nameless & ~memory.unheard,
+            befallen=self.events.befallen(pools.names, at, self.full_s),
             fresh_nodes=pools.in_grace,
             suspects=suspects,
             threshold=threshold,

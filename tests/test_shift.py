@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detector.core.group_events import GroupEvents
 from detector.core.independence import independent
 from detector.core.judge import ActiveCells
 from detector.core.level import network
 from detector.core.peers import Floors, RowState, row_stats
 from detector.core.shift import WARM_UP_SAMPLES, Shift
+from detector.outcome import GroupEvent
 from tests.builders import gpu_gauge, suspects
 from tests.test_core_numbers import one_row_layout
 from tests.test_pipeline import BAD, POWER, cluster
@@ -30,7 +32,7 @@ class Row:
         self.shift.carry_to(self.layout.row_key)
         self.nobody = np.zeros(n, dtype=bool)
 
-    def tick(self, values, fresh=None, learn=True):
+    def tick(self, values, fresh=None, learn=True, befallen=False):
         stats = row_stats(values, self.layout, self.floors, self.rows, min_peers=3, dt=30.0)
         score = self.shift.step(
             values,
@@ -38,6 +40,7 @@ class Row:
             self.layout,
             self.floors,
             self.nobody if fresh is None else fresh,
+            np.array([befallen]),
             min_peers=3,
             dt=30.0,
             habit_s=7200.0,
@@ -295,6 +298,7 @@ def active_of(cells, nodes, targets, signals, scores):
         node=np.array(nodes),
         target=np.array(targets),
         signal=np.array(signals),
+        quantity=np.array(signals),
         score=np.array(scores, dtype=float),
         ramp=np.ones(n),
         now=np.ones(n, dtype=bool),
@@ -330,3 +334,28 @@ def test_signals_that_move_together_in_all_nodes_count_once(alike, expected):
     found = independent(active, left, index, layout)
     assert found.own[0] == 1.0
     assert found.own[1] == pytest.approx(expected, abs=0.25)
+
+
+def test_changes_of_habit_count_half_while_something_befalls_all():
+    def shifted(*, befallen):
+        row, rng = Row(), np.random.default_rng(4)
+        for k in range(80):
+            values = 100.0 + rng.normal(0, 0.3, N)
+            values[3] += 2.0 * (k >= 70)
+            score = row.tick(values, befallen=befallen and k >= 70)
+        return score[3]
+
+    assert shifted(befallen=False) > 1.0
+    assert shifted(befallen=True) == pytest.approx(shifted(befallen=False) / 2)
+
+
+def test_what_befalls_all_is_felt_a_while_after_its_end_and_a_slower_job_is_none_of_it():
+    def event(kind):
+        return GroupEvent("e", "p", 0.0, None, (), (), "", kind=kind)
+
+    events = GroupEvents()
+    events.whole = {"p": event("fabric_congested"), "q": event("job_slower")}
+    assert events.befallen(["p", "q", "r"], 1000.0, 240.0).tolist() == [True, False, False]
+    events.whole = {}
+    assert events.befallen(["p"], 1480.0, 240.0).tolist() == [True]
+    assert events.befallen(["p"], 1481.0, 240.0).tolist() == [False]

@@ -6,15 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from detector.core.pool_changes import Change, PoolChanges
-from detector.core.pool_signs import reason_of
+from detector.core.pool_signs import FOR_ALL, reason_of
 from detector.outcome import GroupEvent
+
+BoolArray = NDArray[np.bool_]
 
 OPEN_AFTER = 2
 """Evaluations in a row with a common deviation before an event is opened."""
 
 QUIET_S = 300.0
 """Seconds without one after which it ends."""
+
+AFTERWARDS = 2.0
+"""An event that no single machine causes is felt for this many full continuities after its end."""
 
 SHOWN_METRICS = 12
 
@@ -29,6 +37,25 @@ class GroupEvents:
     streak: dict[str, int] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
     last_at: dict[str, float] = field(default_factory=dict)
+    befell: dict[str, float] = field(default_factory=dict)
+
+    def befallen(self, pools: Sequence[str], at: float, full_s: float) -> BoolArray:
+        """Tell which of some pools something befalls, or just did, that no single machine causes.
+
+        Parameters
+        ----------
+        pools
+            Names.
+        at, full_s
+            Evaluation time, and the full continuity: windows that are compared hold what was before.
+
+        Returns
+        -------
+        ndarray of shape (n_pools,), bool
+        """
+        self.befell |= {name: at for name, event in self.whole.items() if event.kind in FOR_ALL}
+        after_s = AFTERWARDS * full_s
+        return np.array([at - self.befell.get(name, -np.inf) <= after_s for name in pools], dtype=bool)
 
     def step(
         self,

@@ -32,6 +32,9 @@ TITLES: Mapping[str, str] = {
 }
 """Kinds of events of a whole pool, in words."""
 
+FOR_ALL = frozenset({STORAGE, FABRIC, HOT})
+"""Events that no single machine of the pool causes."""
+
 SLOWER_MEANINGS = 2
 """So many of power, NVLink traffic and fabric traffic must fall together for a slower job."""
 

@@ -52,16 +52,18 @@ HELD_SHARE = 0.6
 """Share of that down to which a shift is the same one as before."""
 
 
-def _unrest(moved: FloatArray, scale: FloatArray, layout: Layout) -> FloatArray:
+def _unrest(moved: FloatArray, scale: FloatArray, layout: Layout, befallen: BoolArray) -> FloatArray:
     """Say of each group how far its pool is from what is usual, 0 to 1; shape (n_rows,)."""
     judged = np.isfinite(scale) & (layout.row_pool >= 0)
     with np.errstate(invalid="ignore"):
         away = judged & (moved > MOVED_SCALES * scale)
     pool = np.maximum(layout.row_pool, 0).astype(np.int64)
-    n_pools = int(pool.max(initial=0)) + 1
+    n_pools = max(int(pool.max(initial=0)) + 1, len(befallen))
     count = np.bincount(pool[judged], minlength=n_pools)
     share = np.bincount(pool[away], minlength=n_pools) / np.maximum(count, 1)
-    return np.asarray(np.minimum(share / UNREST_SHARE, 1.0)[pool])
+    unrest = np.minimum(share / UNREST_SHARE, 1.0)
+    unrest[np.flatnonzero(befallen)] = 1.0
+    return np.asarray(unrest[pool])
 
 
 class Shift:
@@ -149,6 +151,7 @@ class Shift:
         layout: Layout,
         floors: Floors,
         fresh_start: BoolArray,
+        befallen: BoolArray,
         *,
         min_peers: int,
         dt: float,
@@ -164,6 +167,8 @@ class Shift:
             Peers of this evaluation, and the catalog's floors of each group.
         fresh_start : ndarray of shape (n_cells,), bool
             Cells whose peers are new to them: what they used to differ is void.
+        befallen : ndarray of shape (n_pools,), bool
+            Pools that something befalls which no single machine causes.
         min_peers, dt, habit_s
             Smallest group that is judged; seconds since the evaluation before; time constant of a habit.
 
@@ -201,7 +206,7 @@ class Shift:
             is_long = self._still_there() & (np.abs(self._long_score) > np.fmax(np.abs(short), 0.0))
         score = np.where(is_long, self._long_score, short)
         doubt = np.sqrt(1.0 + YOUNG_SAMPLES / np.maximum(self.n_seen, 1.0))
-        unrest = _unrest(moved, stats.scale, layout)
+        unrest = _unrest(moved, stats.scale, layout, befallen)
         if unrest.any():
             doubt *= (1.0 + unrest).take(np.maximum(row_of, 0))
         self.score = score / doubt

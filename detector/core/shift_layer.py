@@ -51,6 +51,7 @@ class ShiftLayer:
         fresh_nodes: BoolArray,
         suspects: BoolArray,
         voting: BoolArray,
+        befallen: BoolArray,
         threshold: float | FloatArray,
         at: float,
         dt: float,
@@ -65,6 +66,8 @@ class ShiftLayer:
             Cells whose changes of habit count.
         fresh_nodes, suspects : ndarray of shape (n_nodes,), bool
             Nodes that are new to their pool, and nodes of which nothing is learnt.
+        befallen : ndarray of shape (n_pools,), bool
+            Pools that something befalls which no single machine causes: habits count half.
 
         Returns
         -------
@@ -74,7 +77,15 @@ class ShiftLayer:
         p, shift = parameters, self.shift
         fresh_start = fresh_nodes.take(index.cell_node)
         found = shift.step(
-            values, stats, layout, floors, fresh_start, min_peers=p.min_peers, dt=dt, habit_s=p.habit_s
+            values,
+            stats,
+            layout,
+            floors,
+            fresh_start,
+            befallen,
+            min_peers=p.min_peers,
+            dt=dt,
+            habit_s=p.habit_s,
         )
         counted = one_sided(np.where(voting, found, np.nan), weights.sign)
         counted = self._twins.undenied(counted, threshold)
