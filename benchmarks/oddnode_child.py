@@ -56,8 +56,10 @@ class TimedPipeline(Pipeline):
     def _take_in(self, batch: Batch, at: float) -> CellValues:
         return self._timed(lambda: super(TimedPipeline, self)._take_in(batch, at))
 
-    def _choose_pools(self, cells: CellValues, suspects: NDArray[np.bool_], at: float) -> None:
-        self._timed(lambda: super(TimedPipeline, self)._choose_pools(cells, suspects, at))
+    def _choose_pools(
+        self, cells: CellValues, suspects: NDArray[np.bool_], apart: set[str], at: float
+    ) -> None:
+        self._timed(lambda: super(TimedPipeline, self)._choose_pools(cells, suspects, apart, at))
 
     def _arrange(self) -> tuple[Layout, Pools]:
         return self._timed(super()._arrange)
