@@ -9,10 +9,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from detector.discover import Draft, Dropped, draft, reject_by_name
-from detector.pipeline import IDENTITY_METRICS
 from detector.sampled import Behaviour, Collected, SampledSeries, behaviour, collect
 from detector.source.base import Source
-from grouping.catalog import Catalog
+from grouping.catalog import IDENTITY_METRICS, Catalog
 from grouping.identity import IdentityRules, NodeIdentity
 from grouping.model import Kind, MetricSpec, Refusal
 from grouping.placement import PlacementRules, Placer
@@ -186,7 +185,7 @@ def check(
         mine.members.add((where.node, where.part))
         mine.nodes.add(where.node)
     entries = tuple(_entry(spec, placed.get(spec.name, _Placed()), types or {}) for spec in catalog.specs)
-    known = {*catalog.by_name, *IDENTITY_METRICS}
+    known = set(catalog.fetched_names())
     return Report(
         entries=entries,
         units=_units(catalog, entries, placed),
@@ -283,8 +282,7 @@ def check_database(
     SourceError
         When the database does not answer.
     """
-    names = sorted({*catalog.by_name, *IDENTITY_METRICS})
-    collected = collect(source, names, start_s, end_s)
+    collected = collect(source, catalog.fetched_names(), start_s, end_s)
     types = questions.metadata() if questions is not None else {}
     everything = metric_names(questions, end_s) if questions is not None else {}
     return check(catalog, collected, types, identity=identity, placement=placement, all_names=everything)

@@ -40,7 +40,7 @@ from detector.cli_what_if import what_if
 from detector.diagnosis_text import diagnosis_lines
 from detector.errors import OddnodeError
 from detector.outcome import Incident
-from detector.pipeline import IDENTITY_METRICS, Pipeline
+from detector.pipeline import Pipeline
 from detector.plain_text import moment_of
 from detector.record import CaseDetails
 from detector.record import record as write_recording
@@ -248,7 +248,7 @@ def record(
     begin, finish = moment_of(start, "--start"), moment_of(end, "--end")
     if not begin < finish:
         raise OddnodeError(f"--start {start} is not before --end {end}")
-    names = [] if all_metrics else sorted({*catalog.by_name, *IDENTITY_METRICS})
+    names = [] if all_metrics else catalog.fetched_names()
     index = Pipeline(catalog, identity=settings.identity, placement=settings.placement).interner
 
     def nodes_of(keys: Sequence[bytes]) -> list[str]:

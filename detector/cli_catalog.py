@@ -18,7 +18,6 @@ from rich.progress import Progress
 from detector.catalog_report import Questions, check_database, discover_database
 from detector.catalog_tables import draft_table, report_dict, report_tables, self_test_tables
 from detector.errors import OddnodeError
-from detector.pipeline import IDENTITY_METRICS
 from detector.sampled import collect
 from detector.self_test import Rules, Seen, needed_s, self_test
 from detector.settings import Settings, load_settings
@@ -26,7 +25,7 @@ from detector.source.base import Source
 from detector.source.incident_file import load_recording
 from detector.source.opening import DatabaseSource, open_source
 from detector.source.recording import RecordingSource
-from grouping.catalog import load_catalog
+from grouping.catalog import Catalog, load_catalog
 
 catalog_app = typer.Typer(help="The metric catalog: what is compared, and how.", no_args_is_help=True)
 
@@ -97,10 +96,10 @@ def catalog_check(
     With --self-test, exit code 1 when a planted deviation is not seen.
     """
     settings = load_settings(config)
-    if test_itself:
-        _self_test(settings, url, case, catalog, overlay, as_json=as_json)
-        return
     chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
+    if test_itself:
+        _self_test(settings, chosen, url, case, as_json=as_json)
+        return
     with _looked_at(settings, url, case, minutes) as (source, questions, start_s, end_s):
         report = check_database(
             chosen,
@@ -145,15 +144,8 @@ def catalog_discover(
 
 
 def _self_test(
-    settings: Settings,
-    url: str | None,
-    case: Path | None,
-    catalog: Path | None,
-    overlay: list[Path] | None,
-    *,
-    as_json: bool,
+    settings: Settings, catalog: Catalog, url: str | None, case: Path | None, *, as_json: bool
 ) -> None:
-    chosen = load_catalog(catalog or settings.catalog.path, overlay or settings.catalog.overlays)
     step_s = settings.schedule.step_s if case is None else float(load_recording(case).step_s)
     rules = Rules(
         replace(settings.detection, step_s=step_s), settings.identity, settings.placement, settings.pools
@@ -162,13 +154,12 @@ def _self_test(
     with _looked_at(settings, url, case, takes_s / 60.0) as (source, _, start_s, end_s):
         if end_s - start_s < takes_s:
             raise OddnodeError(f"{case}: a self-test takes {takes_s / 60:.0f} minutes, there are fewer")
-        names = sorted({*chosen.by_name, *IDENTITY_METRICS})
-        collected = collect(source, names, end_s - takes_s, end_s)
+        collected = collect(source, catalog.fetched_names(), end_s - takes_s, end_s)
     screen = Console(stderr=True)
     with Progress(transient=True, console=screen, disable=not screen.is_terminal) as bar:
         task = bar.add_task("metrics", total=None)
         tried = self_test(
-            chosen, collected, rules, end_s, lambda done, n: bar.update(task, completed=done, total=n)
+            catalog, collected, rules, end_s, lambda done, n: bar.update(task, completed=done, total=n)
         )
     if as_json:
         sys.stdout.write(json.dumps({"tried": [asdict(one) for one in tried]}) + "\n")

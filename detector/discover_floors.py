@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.core.peers import MAD_TO_SIGMA
+
 FloatArray = NDArray[np.float64]
 
 SPREAD_SHARE = 0.25
@@ -68,7 +70,7 @@ def draft_floor(tracks: Sequence[Track], *, is_rate: bool) -> float:
     deviations, typical = _scatter(tracks)
     sigma = 0.0
     if len(deviations):
-        sigma = 1.4826 * float(np.median(deviations))
+        sigma = MAD_TO_SIGMA * float(np.median(deviations))
         if sigma == 0.0:
             sigma = float(np.percentile(deviations, 99)) / 2.58
     step = 0.0 if is_rate else _quantum(tracks)

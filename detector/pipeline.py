@@ -55,9 +55,6 @@ from grouping.pools import PoolRules, Pools, PoolTracker
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-IDENTITY_METRICS = ("node_uname_info",)
-"""Fetched beside the catalog's metrics because they tell which labels are one machine."""
-
 STANDING_S = 3600.0
 """A deviation that has not made its node a suspect for this long may be learnt as a habit."""
 
@@ -123,7 +120,7 @@ class Pipeline:
 
     def names(self) -> list[str]:
         """Metric names to fetch each tick: the catalog's, its aliases and identity metrics."""
-        return sorted({*self.catalog.by_name, *IDENTITY_METRICS})
+        return self.catalog.fetched_names()
 
     def evaluate(self, batch: Batch, at: float, *, judge: bool = True) -> Outcome:
         """Take in new samples and say what is suspect at `at`.

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from detector.control.problems import NotPossibleError
 from detector.core.parameters import Parameters
 from detector.core.read_back import values_over
-from detector.pipeline import IDENTITY_METRICS, Pipeline
+from detector.pipeline import Pipeline
 from detector.service_plan import part
 from detector.service_view import BusyError
 from detector.settings import Settings
 from detector.source.base import Batch, Source
+from grouping.catalog import IDENTITY_METRICS
 from grouping.identity import NodeIdentity
 from grouping.index import SeriesIndex
 from grouping.placement import Placer

@@ -17,12 +17,12 @@ import numpy as np
 from detector.core.parameters import Parameters
 from detector.errors import OddnodeError
 from detector.outcome import Outcome, Status, Verdict
-from detector.pipeline import IDENTITY_METRICS, Pipeline
+from detector.pipeline import Pipeline
 from detector.replay import grid
 from detector.sampled import Collected, SampledSeries
 from detector.self_test_plant import plant
 from detector.source.base import Batch
-from grouping.catalog import Catalog
+from grouping.catalog import IDENTITY_METRICS, Catalog
 from grouping.identity import IdentityRules
 from grouping.model import MetricSpec, Refusal
 from grouping.placement import PlacementRules

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.core.peers import MAD_TO_SIGMA
 from detector.sampled import SampledSeries
 from grouping.model import Direction, FaultRule, Kind, MetricSpec, Severity
 
@@ -18,9 +19,6 @@ SPREADS = 20.0
 
 LEAST_RATE = 1 / 30
 """Events per second that an error counter rises by at least: one in each of the usual steps."""
-
-FULL_SPREAD = 1.4826
-"""Median absolute deviation of normal data times this is its standard deviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def plant(
     if not len(levels):
         return None
     middle = float(np.median(levels))
-    spread = FULL_SPREAD * float(np.median(np.abs(levels - middle)))
+    spread = MAD_TO_SIGMA * float(np.median(np.abs(levels - middle)))
     size = SPREADS * max(spread, spec.floor_abs, spec.floor_rel * abs(middle))
     mine = [one for one, is_chosen in zip(series, chosen, strict=True) if is_chosen]
     alter, words = _alteration(spec, size, mine, onset_s)

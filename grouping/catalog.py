@@ -21,6 +21,9 @@ from grouping.model import Kind, MetricSpec
 FORMAT_VERSION = 1
 """Format of catalog files that this code reads."""
 
+IDENTITY_METRICS = ("node_uname_info",)
+"""Fetched beside the catalog's metrics because they tell which labels are one machine."""
+
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGED = _ROOT / "detector" / "_data" / "metric_catalog.yaml"
 _CHECKOUT = _ROOT / "metric_catalog.yaml"
@@ -86,6 +89,10 @@ class Catalog:
                 by_name[name] = spec
         digest = sha256 or hashlib.sha256(repr(listed).encode()).hexdigest()
         return cls(listed, MappingProxyType(by_name), FORMAT_VERSION, digest, path)
+
+    def fetched_names(self) -> list[str]:
+        """Return the names of metrics to fetch: entries, their aliases and those that tell who is whom."""
+        return sorted({*self.by_name, *IDENTITY_METRICS})
 
     def counts_by_target(self) -> dict[str, int]:
         """Count entries per monitored target."""
