@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from detector.core.conclusion import Concluded
 from detector.core.fusion import one_sided
-from detector.core.judge import longer_weight
+from detector.core.judge import SHIFT_SHARE, longer_weight
 from detector.core.shift import SEEN_SHARE, WARM_UP_SAMPLES
 from detector.core.twins import ORDINARY_SHARE
 from detector.explain_rows import DIGITS, Rows, finite, rows_of, threshold_of
@@ -82,7 +82,7 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
         case Fate.COUNTS:
             side = "above" if shift > 0 else "below"
             why = f"moved {abs(shift):.1f} robust deviations {side} its habit, {least:.3g} count"
-            why += f", for {lasted_s:.0f} s (times {longer:.2f}): worth {found.score[cell]:.2f}"
+            why += f", for {lasted_s:.0f} s (times {longer:.2f}, a habit counts {SHIFT_SHARE:g}): worth {found.score[cell]:.2f}"
         case Fate.SHARED:
             n_nodes = int(told.evaluation.layout.row_nodes[found.rows.of_cell[cell]])
             why = f"{n_shared} of {n_nodes} nodes have moved in it: nobody is blamed"

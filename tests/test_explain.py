@@ -19,7 +19,7 @@ from api.app import create_app
 from api.explain import ExplainOut
 from detector.cli import app
 from detector.core.habit import WARM_UP_SAMPLES
-from detector.core.judge import PER_DOUBLING
+from detector.core.judge import PER_DOUBLING, SHIFT_SHARE
 from detector.core.parameters import Parameters
 from detector.core.shift import SEEN_SHARE
 from detector.core.shift import WARM_UP_SAMPLES as HABIT_WARM_UP
@@ -417,7 +417,7 @@ class TestAChangeOfHabit:
         assert change.threshold == pytest.approx(SEEN_SHARE * signal.threshold)
         assert change.shift >= change.threshold
         assert change.score == pytest.approx(
-            change.shift * change.longer / signal.threshold * signal.weight, abs=1e-3
+            SHIFT_SHARE * change.shift * change.longer / signal.threshold * signal.weight, abs=1e-3
         )
         assert signal.score == change.score
         assert change.since is not None

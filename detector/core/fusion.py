@@ -21,9 +21,9 @@ CELL_CAP = 4.0
 """A cell's score is at most this many thresholds."""
 
 TARGET_CAP = 2.0
-"""One monitored target is worth at most this; two thresholds of one target alone decide."""
+"""One monitored target is worth at most this; one and a half thresholds of one target alone decide."""
 
-NAMELESS_CAP = 0.7
+NAMELESS_CAP = 0.5
 """A metric of which nobody has said what it measures is worth at most this: three of them must agree."""
 
 AGREEMENT = 0.3
@@ -31,7 +31,7 @@ AGREEMENT = 0.3
 
 AGREEMENT_LIMIT = 4
 
-TARGET_SHARE = 0.5
+TARGET_SHARE = 0.7
 """Share of the node threshold that a target at its plain threshold is worth."""
 
 

@@ -40,6 +40,10 @@ PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
 """What deviates weighs this share more with each doubling of its time, up to a limit: one signal at its plain
 threshold never decides alone."""
 
+SHIFT_SHARE = 0.75
+"""A change of habit is worth this share of an equal deviation from the peers: what sound members usually differ
+changes with their work, too."""
+
 SIMILARITY_GATE = 2.0
 """A member whose distance to its peers over the window is less than this times the usual does not count."""
 
@@ -214,7 +218,8 @@ def shifted_cells(
         target=weights.target[cell],
         signal=index.cell_signal[cell].astype(np.int64),
         quantity=weights.quantity[cell],
-        score=cell_scores(shift[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
+        score=SHIFT_SHARE
+        * cell_scores(shift[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
         ramp=np.ones(len(cell)),
         now=every,
         strength=shift[cell],
