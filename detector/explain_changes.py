@@ -82,7 +82,8 @@ def change_of(pipeline: Pipeline, told: Concluded, found: Changes, cell: int) ->
         case Fate.COUNTS:
             side = "above" if shift > 0 else "below"
             why = f"moved {abs(shift):.1f} robust deviations {side} its habit, {least:.3g} count"
-            why += f", for {lasted_s:.0f} s (times {longer:.2f}, a habit counts {SHIFT_SHARE:g}): worth {found.score[cell]:.2f}"
+            why += f", for {lasted_s:.0f} s (times {longer:.2f}, and {SHIFT_SHARE:g} for a habit): "
+            why += f"worth {found.score[cell]:.2f}"
         case Fate.SHARED:
             n_nodes = int(told.evaluation.layout.row_nodes[found.rows.of_cell[cell]])
             why = f"{n_shared} of {n_nodes} nodes have moved in it: nobody is blamed"

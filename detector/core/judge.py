@@ -41,8 +41,8 @@ PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
 threshold never decides alone."""
 
 SHIFT_SHARE = 0.75
-"""A change of habit is worth this share of an equal deviation from the peers: what sound members usually differ
-changes with their work, too."""
+"""A change of habit is worth this share of an equal deviation from the peers: what sound members usually
+differ changes with their work, too."""
 
 SIMILARITY_GATE = 2.0
 """A member whose distance to its peers over the window is less than this times the usual does not count."""
