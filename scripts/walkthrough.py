@@ -294,7 +294,7 @@ def _repaired(scene: Scene, incident: str) -> None:
     scene.tell("the cable is new: repaired, the incident is cleared and the alert resolved")
     scene.kill_and_start()
     scene.evaluations(6)
-    assert scene.suspects() == []
+    assert scene.suspects() == [], scene.service.get("/v1/suspects")[1]["suspects"]
     assert scene.alerts() == []
     assert len(scene.events()) == 4
     incidents = scene.service.get("/v1/incidents?was_suspect=true")[1]["incidents"]

@@ -34,6 +34,7 @@ from detector.calibration.model import MONTH_S, Calibration
 from detector.calibration.tail import MIN_PEAKS, estimate, fit_tail
 from detector.calibration.tally import Raised, Span, Tally, Watched, judged_s
 from detector.core.continuity import Continuity
+from detector.core.fusion import TARGET_SHARE
 from detector.core.thresholds import ANY_ROLE, CellThresholds, SignalKey, Thresholds
 from detector.pipeline import Pipeline
 from detector.replay import grid
@@ -345,8 +346,10 @@ def test_a_signal_meets_both_shares_of_the_budget() -> None:
     def expected(allowed: float) -> float:
         return 0.5 * (1.0 + math.log(rate / allowed))
 
-    wanted = max(expected(aim.crossings(6)), 0.5 * expected(aim.alone(6)))
+    alone = aim.reachable(aim.alone(6), months)
+    wanted = max(expected(aim.crossings(6)), TARGET_SHARE * expected(alone))
     assert entry.threshold == pytest.approx(5.0 * wanted, rel=0.15)
+    assert aim.alone(6) < alone, "a history says nothing of what is much rarer than itself"
     (light, *_) = learn_signals([seen(np.random.default_rng(3), [4000, 0, 0, 0, 0, 0], weight=0.3)], aim)
     assert light.threshold <= entry.threshold  # it can't decide alone
 

@@ -66,7 +66,7 @@ class Scene:
         return any(low <= step <= high for low, high in self.calm)
 
 
-SHORT = Scene(DEFAULT_START, 6, 32, 26, 50, ((16, 26), (36, 50)))
+SHORT = Scene(DEFAULT_START, 6, 32, 26, 58, ((16, 26), (36, 58)))
 LONG = Scene(DEFAULT_START + 86_400.0, 6, 96, 92, 172, ((80, 92), (160, 172)))
 """Long enough for outages of half an hour."""
 
