@@ -124,17 +124,37 @@ def top(
     first = look(base, token_file)
     if once or not console.is_terminal or console.is_dumb_terminal:
         raise typer.Exit(_printed(first, limit))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
-    try:
-        _follow(console, base, first, every, limit, token_file)
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+    end = End()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end.asked)
+    follow(console, base, first, every, limit, token_file, end)
+    raise typer.Exit(end.status or 0)
 
 
-def _end(number: int, frame: object) -> None:
-    """End in order: the screen of its own would be left to the shell otherwise."""
-    sys.exit(128 + number)
+class End:
+    """Whether somebody has asked for the end.
+
+    Attributes
+    ----------
+    status : int or None
+        Exit status, None while nobody has.
+    """
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+
+    def asked(self, number: int, frame: object) -> None:
+        """End in order: the screen of its own would be left to the shell otherwise.
+
+        It is remembered, too: an exception that is raised within a finaliser is ignored.
+
+        Raises
+        ------
+        SystemExit
+            With 0 for Ctrl-C, or 128 and the signal.
+        """
+        self.status = 0 if number == signal.SIGINT else 128 + number
+        sys.exit(self.status)
 
 
 def look(base: str, token_file: Path | None) -> Seen | None:
@@ -196,12 +216,19 @@ def _printed(seen: Seen | None, limit: int) -> int:
     return UNJUDGED if sum(seen.named.undetermined.values()) >= seen.named.n_nodes else 0
 
 
-def _follow(
-    console: Console, base: str, seen: Seen | None, every: float, limit: int, token_file: Path | None
+def follow(
+    console: Console,
+    base: str,
+    seen: Seen | None,
+    every: float,
+    limit: int,
+    token_file: Path | None,
+    end: End,
 ) -> None:
+    """Draw the newest answer, ask again, until somebody ends it."""
     answered, problem = time.monotonic(), ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
+        while end.status is None:
             live.update(page(base, seen, problem, limit, console.size), refresh=True)
             time.sleep(every)
             try:

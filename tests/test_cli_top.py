@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from api.app import create_app
 from detector import cli_top
 from detector.cli import app
+from detector.cli_top import End, follow
 from detector.control.desk import Desk
 from detector.errors import OddnodeError
 from detector.outcome import Status, Verdict
@@ -244,6 +245,24 @@ def test_a_terminal_is_given_back_whatever_ends_it(view: FakeView, number: signa
             assert "\x1b[?25h" in terminal.raw.rpartition("\x1b[?25l")[2], "the cursor is seen again"
         finally:
             terminal.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_within_a_finaliser_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    end, looks = End(), []
+
+    class Finalised:
+        def __del__(self) -> None:
+            end.asked(signal.SIGINT, None)
+
+    def look(base: str, token_file: Path | None) -> None:
+        looks.append(base)
+        assert len(looks) < 3, "it goes on"
+        Finalised()
+
+    monkeypatch.setattr("detector.cli_top.look", look)
+    follow(Console(file=io.StringIO(), force_terminal=True), "http://service", None, 0.01, 30, None, end)
+    assert (end.status, len(looks)) == (0, 1)
 
 
 def test_no_answer_at_first_is_an_error() -> None:
