@@ -41,6 +41,9 @@ WAIT_S = 150.0
 QUIET = 0.3
 """A score that is far from the threshold of 1."""
 
+SOUND_S = 40.0
+"""Seconds with such a score after which data is sound; one evaluation may look so by chance."""
+
 RAISED, WITHDRAWN, CLEARED = "suspect_raised", "suspect_withdrawn", "suspect_cleared"
 
 SETTINGS: dict[str, Any] = {
@@ -286,7 +289,7 @@ def _muted(scene: Scene, incident: str) -> None:
 def _repaired(scene: Scene, incident: str) -> None:
     scene.cluster.faults = ()
     # GPUs that waited for storage have cooled: they take a while to be like the others again
-    scene.service.wait_for(f"/v1/nodes/{FAULTY}", _is_quiet, "its data is sound", WAIT_S)
+    scene.service.wait_for(f"/v1/nodes/{FAULTY}", _sound(), "its data is sound", 3 * WAIT_S)
     assert f"cleared {incident}" in scene.operate("repaired", FAULTY, "--note", "new cable")
     assert scene.suspects() == []
     wait_until(lambda: scene.alerts() == [], "the alert is resolved", WAIT_S)
@@ -305,9 +308,19 @@ def _repaired(scene: Scene, incident: str) -> None:
     scene.tell("kill -9 a last time: samples from before the repair are read again, and blame nobody")
 
 
-def _is_quiet(body: Any) -> bool:
-    score = body["node"]["score"]
-    return score is not None and score < QUIET
+def _sound() -> Callable[[Any], bool]:
+    """Return what tells whether the score was quiet in each answer for long enough."""
+    since: list[float] = []
+
+    def sound(body: Any) -> bool:
+        score = body["node"]["score"]
+        if score is None or score >= QUIET:
+            since.clear()
+            return False
+        since.append(body["at"])
+        return bool(since[-1] - since[0] >= SOUND_S)
+
+    return sound
 
 
 def _written_back(vm: servers.Server) -> None:
