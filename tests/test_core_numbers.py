@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from detector.core.continuity import Continuity
-from detector.core.fusion import TARGET_SHARE, common_rows, fuse, one_sided
+from detector.core.fusion import common_rows, fuse, one_sided
 from detector.core.habit import WARM_UP_SAMPLES, Habit
 from detector.core.peers import Floors, RowState, row_stats, scores
 from detector.core.similarity import distance_ratio, mean_distances
@@ -212,12 +212,11 @@ def test_fusion_counts_one_target_once_and_caps_a_single_sensor():
     lone = score([(1.0, 0, 0, 0)])
     twins = score([(1.0, 0, 0, 0), (1.0, 0, 0, 1)])
     two_targets = score([(1.0, 0, 0, 0), (1.0, 0, 1, 2)])
-    assert lone[0] == pytest.approx(TARGET_SHARE)
-    assert lone[0] < 1, "one signal at its plain threshold never decides alone"
+    assert lone[0] == pytest.approx(0.7)
     assert lone[1] == 0
     assert lone[0] < twins[0] < two_targets[0]
-    assert two_targets[0] == pytest.approx(2 * TARGET_SHARE)
-    assert score([(4.0, 0, 0, 0)])[0] == score([(2.0, 0, 0, 0)])[0] == pytest.approx(2 * TARGET_SHARE)
+    assert two_targets[0] == pytest.approx(1.4)
+    assert score([(4.0, 0, 0, 0)])[0] == score([(2.0, 0, 0, 0)])[0] == pytest.approx(1.4)
     assert score([(1.0, 0, 0, 0), (1.0, 0, 0, 0)])[0] == lone[0]
     one_cause = score([(1.0, 0, 0, 0, 1.0), (1.0, 0, 1, 2, 0.0)])
     assert one_cause[0] == pytest.approx(lone[0])
