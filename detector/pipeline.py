@@ -165,7 +165,10 @@ class Pipeline:
         )
         self._learn(z, deviating, suspects, at, dt)
         direct_score, absence = hard_evidence(
-            memory, index, layout, cells, p, at=at, dt=dt, is_partial=batch.is_partial
+            *(memory, index, layout, cells, p, pools.pool_of, self.events.stalled_since(pools.names)),
+            at=at,
+            dt=dt,
+            is_partial=batch.is_partial,
         )
         active, common = active_cells(
             memory.clock, deviating, memory.weights, index, layout, p, threshold, at=at
@@ -228,8 +231,9 @@ class Pipeline:
         )
         active = active.and_also(behind.when("standing" in p.layers))  # its worth is in `own` already
         self.last_at = at
+        worse = np.where(memory.weights.sign > 0, self.shifts.shift.score, np.nan)
         arrays = (cells, stats, layout, pools, active, common, direct_score, absence, fused, z, deviation)
-        return self._conclude(Evaluation(at, dt, *arrays, grown, at_once), batch, judge=judge)
+        return self._conclude(Evaluation(at, dt, *arrays, worse, grown, at_once), batch, judge=judge)
 
     def groups(self) -> list[GroupSummary]:
         """Peer groups as of the newest evaluation."""
@@ -353,6 +357,8 @@ class Pipeline:
             instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
         )
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
+        moved = np.where(known & ("adding up" in p.layers), ev.scores.moved, np.nan)
+        decided |= self.memory.added_up.step(moved, dt=ev.dt, full_s=self.full_s)
         if "recurrence" in p.layers:
             peers = instant - ev.scores.hard
             decided |= self.recurrence.step(

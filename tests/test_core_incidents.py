@@ -69,7 +69,7 @@ def test_healthy_time_is_of_data_and_starts_anew_with_evidence():
 
 
 def test_weak_evidence_holds_a_suspect():
-    weak = Observation(known=True, score=0.6)
+    weak = Observation(known=True, score=0.8)
     _, states, _ = walk([NAMED, *[weak] * 30])
     assert states[-1] == "suspect"
     _, states, _ = walk([NAMED, *[weak] * 30, SIGN, *[weak] * 30])
@@ -77,7 +77,7 @@ def test_weak_evidence_holds_a_suspect():
 
 
 def test_weak_evidence_does_not_hold_a_suspect_for_ever():
-    weak = Observation(known=True, score=0.6)
+    weak = Observation(known=True, score=0.8)
     _, states, made = walk([NAMED, *[weak] * 200])
     assert made[-1].after == "cleared"
     assert states.count("suspect") == pytest.approx(CLEAR / life.WEAK_SHARE / DT, abs=1)
@@ -98,7 +98,7 @@ def test_peak_evidence_is_kept():
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.sampled_from([NOTHING, SIGN, NAMED, UNKNOWN, Observation(True, 0.6)]), max_size=60))
+@given(st.lists(st.sampled_from([NOTHING, SIGN, NAMED, UNKNOWN, Observation(True, 0.8)]), max_size=60))
 def test_random_walks_keep_the_rules(observations):
     _, states, made = walk(observations)
     legal = {("clear", "pending"), ("pending", "suspect"), ("pending", "cleared"), ("suspect", "cleared")}

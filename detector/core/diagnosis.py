@@ -22,6 +22,7 @@ from detector.core.fault_classes import (
 )
 from detector.core.fault_signs import SIGNS, Sign
 from detector.core.fusion import TARGET_SHARE
+from detector.core.pointers import POINTED_SCORE
 from detector.core.xid_codes import XID_CODES
 from detector.outcome import Diagnosis, Evidence, Layer
 
@@ -125,7 +126,7 @@ def conclude(evidence: Sequence[Evidence], resolution_s: float) -> Diagnosed:
     known = FAULT_CLASSES[best.rule.fault_class]
     needed = sorted(found.of(best.needed), key=worth, reverse=True)
     part = _part_of(needed, found.of(best.rule.supports)) if known.has_part else ""
-    first = next((item for item in needed if item.part == part), needed[0])
+    first = next((item for item in needed if item.part == part and item.score > POINTED_SCORE), needed[0])
     also = [
         FAULT_CLASSES[other.rule.fault_class].title
         for other in ranked[1:]

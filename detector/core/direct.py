@@ -84,6 +84,11 @@ class DirectState:
     codes: dict[int, frozenset[float]] = field(default_factory=dict)
     n_indexed: int = 0
 
+    def worth_of_events(self) -> FloatArray:
+        """Return what the events held are worth on the scale of the node threshold, 0 for none."""
+        repeat = np.minimum(1.0 + REPEAT_SHARE * np.maximum(self.n_events - 1, 0), REPEAT_LIMIT)
+        return np.where(np.isfinite(self.event_at), self.base * repeat, 0.0)
+
     def forget(self, cells: BoolArray) -> None:
         """Drop held events and times of the chosen cells; their newest values stay, so that they are no news.
 
@@ -99,7 +104,10 @@ class DirectState:
             getattr(self, name)[chosen] = 0.0
 
 
-_RULES = {"rise": 0, "rate": 1, "value": 2, "change": 3}
+CODES = 3
+"""Number of the rule of metrics that hold a code, such as XIDs: a change is an event."""
+
+_RULES = {"rise": 0, "rate": 1, "value": 2, "change": CODES}
 
 
 Recall = Callable[[int, str], float | None]
@@ -209,8 +217,8 @@ def step_direct(
     rise = cells.rise[mine]
     known = exporter_known[mine]
     seen_before = np.isfinite(state.last)
-    first_code = cells.appeared[mine] & known & ~seen_before & (state.rule == 3)
-    changed = fresh & (state.rule == 3) & (seen_before & (value != state.last) | first_code)
+    first_code = cells.appeared[mine] & known & ~seen_before & (state.rule == CODES)
+    changed = fresh & (state.rule == CODES) & (seen_before & (value != state.last) | first_code)
     risen = (rise > 0) & (state.rule == 0)
     _expire(state, at, hold_s)
     _separate_codes(state, index, cells.codes, known, fresh, value, changed)
@@ -220,8 +228,7 @@ def step_direct(
         )
     levels = _levels(state, index, value, fresh, dt)
     held = np.isfinite(state.event_at)
-    repeat = np.minimum(1.0 + REPEAT_SHARE * np.maximum(state.n_events - 1, 0), REPEAT_LIMIT)
-    score = np.where(held, state.base * repeat, 0.0)
+    score = state.worth_of_events()
     lasting = np.minimum(state.faulty_s / continuity_s, 1.0)
     ramp = np.where(levels >= BASE_SCORE[Severity.CRITICAL], 1.0, LASTING_ERROR * lasting)
     confirmed = state.faulty_s >= 2 * dt

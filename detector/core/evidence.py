@@ -128,10 +128,12 @@ def direct_evidence(
     values: FloatArray,
     state: DirectState,
     k: int,
+    *,
     score: float,
     n_siblings: int,
+    is_blamed: bool,
 ) -> Evidence:
-    """Describe one direct signal."""
+    """Describe one direct signal; `is_blamed` when it counts because the whole job waits since about then."""
     cell = int(state.cells[k])
     spec = index.signals[index.cell_signal[cell]].spec
     rule = spec.fault
@@ -147,6 +149,8 @@ def direct_evidence(
         text = f"XID {event:.0f} appeared ({severity})"
     else:
         text = f"state {figure(number)} is a fault value ({severity})"
+    if is_blamed:
+        text += "; the whole job waits since about then, and no other node reported anything"
     row = int(layout.row_of_cell[cell])
     median = float(stats.median[row]) if row >= 0 else float("nan")
     since = float(state.since[k]) if np.isfinite(state.since[k]) else float(state.event_at[k])

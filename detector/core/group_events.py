@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.pool_changes import Change, PoolChanges
-from detector.core.pool_signs import FOR_ALL, reason_of
+from detector.core.pool_signs import FOR_ALL, STALLED, reason_of
 from detector.outcome import GroupEvent
 
 BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
 
 OPEN_AFTER = 2
 """Evaluations in a row with a common deviation before an event is opened."""
@@ -38,6 +39,8 @@ class GroupEvents:
     began: dict[str, float] = field(default_factory=dict)
     last_at: dict[str, float] = field(default_factory=dict)
     befell: dict[str, float] = field(default_factory=dict)
+    unexplained: set[str] = field(default_factory=set)
+    """Events of whole pools that began while no node of the pool was a suspect."""
 
     def befallen(self, pools: Sequence[str], at: float, full_s: float) -> BoolArray:
         """Tell which of some pools something befalls, or just did, that no single machine causes.
@@ -56,6 +59,15 @@ class GroupEvents:
         self.befell |= {name: at for name, event in self.whole.items() if event.kind in FOR_ALL}
         after_s = AFTERWARDS * full_s
         return np.array([at - self.befell.get(name, -np.inf) <= after_s for name in pools], dtype=bool)
+
+    def stalled_since(self, pools: Sequence[str]) -> FloatArray:
+        """Tell since when the job of each pool waits for something unknown, epoch seconds.
+
+        NaN where none does, or where a node was a suspect already when that was seen.
+        """
+        waiting = (e for e in self.whole.values() if e.kind == STALLED and e.id in self.unexplained)
+        began = {event.pool: event.started_at for event in waiting}
+        return np.array([began.get(name, np.nan) for name in pools], dtype=np.float64)
 
     def step(
         self,
@@ -151,8 +163,11 @@ class GroupEvents:
                 ended.append(replace(self.whole.pop(pool), ended_at=at))
         for pool, change in found.items():
             mine = tuple(sorted(nodes.get(pool, ())))
+            name = f"{pool}@{int(change.began)}#whole"
+            if pool not in self.whole and not set(mine) & set(odd):
+                self.unexplained.add(name)
             self.whole[pool] = GroupEvent(
-                id=f"{pool}@{int(change.began)}#whole",
+                id=name,
                 pool=pool,
                 started_at=change.began,
                 ended_at=None,
@@ -162,4 +177,5 @@ class GroupEvents:
                 cause=f"the whole pool: {len(mine)} of {len(mine)} nodes",
                 kind=change.kind,
             )
+        self.unexplained &= {event.id for event in self.whole.values()}
         return [*self.whole.values(), *ended]

@@ -14,8 +14,8 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 GUARD_NODES, GUARD_SHARE = 4, 0.02
-"""So many nodes of a pool, and this share of it, are never named at once by comparison alone: machines fail
-one by one, and what befalls several at once is a switch, a rack, a mount or a second job."""
+"""So many nodes of a pool, and this share of it, are never named by comparison alone within `GUARD_HOLD_S`:
+machines fail one by one, and what befalls several is a switch, a rack, a mount or a second job."""
 
 GUARD_HOLD_S = 600.0
 """Nodes that were not named because too many would be are not named by comparison alone for this long."""
@@ -26,6 +26,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
+        self._named_at: dict[str, float] = {}
 
     def step(
         self,
@@ -55,11 +56,15 @@ class Guard:
         held : ndarray of shape (n_nodes,), bool
             Nodes that would be named anew now by comparison alone, and are not.
         """
-        guarded = blast_guard(decided, fresh, scores, pool_of, parameters)
+        self._named_at = {name: t for name, t in self._named_at.items() if at - t < GUARD_HOLD_S}
+        lately = np.array([name in self._named_at for name in nodes], dtype=bool)
+        guarded = blast_guard(decided, fresh, lately, scores, pool_of, parameters)
         for numbers in guarded.values():
             self._until.update((nodes[n], at + GUARD_HOLD_S) for n in numbers.tolist())
         waits = np.array([self._until.get(name, 0.0) >= at for name in nodes], dtype=bool)
-        return guarded, np.asarray(waits & fresh & (scores.hard < 1.0))
+        soft = fresh & (scores.hard < 1.0)
+        self._named_at |= {nodes[n]: at for n in np.flatnonzero(soft & ~waits).tolist()}
+        return guarded, np.asarray(waits & soft)
 
 
 def guard_limits(size: int, parameters: Parameters) -> tuple[float, float]:
@@ -71,6 +76,7 @@ def guard_limits(size: int, parameters: Parameters) -> tuple[float, float]:
 def blast_guard(
     decided: BoolArray,
     fresh: BoolArray,
+    lately: BoolArray,
     scores: NodeScores,
     pool_of: NDArray[np.int32],
     parameters: Parameters,
@@ -81,6 +87,8 @@ def blast_guard(
     ----------
     decided, fresh : ndarray of shape (n_nodes,), bool
         Nodes that are named now, and those of them that were not before.
+    lately : ndarray of shape (n_nodes,), bool
+        Nodes that were newly named by comparison alone within the last `GUARD_HOLD_S`.
 
     Returns
     -------
@@ -93,6 +101,7 @@ def blast_guard(
         nodes = np.flatnonzero(soft & (pool_of == pool))
         size = int((pool_of == pool).sum())
         in_all, anew = guard_limits(size, parameters)
-        if len(nodes) >= in_all or int(fresh[nodes].sum()) >= anew:
+        n_anew = int((((soft & fresh) | lately) & (pool_of == pool)).sum())
+        if len(nodes) >= in_all or (fresh[nodes].any() and n_anew >= anew):
             guarded[int(pool)] = nodes
     return guarded

@@ -11,6 +11,7 @@ from detector.core.direct import step_direct
 from detector.core.ingest import CellValues
 from detector.core.memory import Memory
 from detector.core.parameters import Parameters
+from detector.core.stall import blame
 from grouping.index import SeriesIndex
 from grouping.layout import Layout
 
@@ -23,6 +24,8 @@ def hard_evidence(
     layout: Layout,
     cells: CellValues,
     parameters: Parameters,
+    pool_of: NDArray[np.int32],
+    stalled_since: FloatArray,
     *,
     at: float,
     dt: float,
@@ -38,6 +41,10 @@ def hard_evidence(
         Series, groups and newest values.
     parameters
         Knobs; a layer that takes no part gives nothing.
+    pool_of : ndarray of shape (n_nodes,)
+        Pool of each node, -1 for none.
+    stalled_since : ndarray of shape (n_pools,)
+        Epoch seconds since when each pool's job waits, NaN where none does.
     at, dt
         Epoch seconds, and seconds since the evaluation before.
     is_partial
@@ -65,7 +72,8 @@ def hard_evidence(
         group_min=p.group_event_min_nodes,
         restored=memory.direct_memory if memory.remembers_direct else None,
     )
-    direct *= ~memory.unheard[memory.direct.cells]
+    direct = direct * ~memory.unheard[memory.direct.cells]
+    direct = blame(direct, memory.direct, index, pool_of, stalled_since)
     memory.note_exporters(cells.fresh)
     if is_partial or "absence" not in p.layers:
         absence = AbsenceReport(silent=np.zeros(len(index.nodes), dtype=bool))

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from detector.core.fusion import TARGET_SHARE
 from detector.outcome import Evidence, Incident, Transition
 
 PENDING, SUSPECT, CLEARED = "pending", "suspect", "cleared"
@@ -25,8 +26,8 @@ PENDING, SUSPECT, CLEARED = "pending", "suspect", "cleared"
 PENDING_QUIET_S = 120.0
 """Seconds of data without evidence after which a first sign is forgotten."""
 
-QUIET_SHARE = 0.5
-"""Evidence below this share of the threshold counts as healthy."""
+QUIET_SHARE = TARGET_SHARE
+"""Evidence below this share of the threshold counts as healthy: less than one signal at its threshold."""
 
 WEAK_SHARE = 0.25
 """Of the time with evidence between that and the threshold this share counts as healthy: what would not name
@@ -98,7 +99,7 @@ def step(
         What happened, in order.
     """
     if incident is None:
-        if not seen.known or seen.score < 1.0:
+        if not seen.known or not (seen.score >= 1.0 or seen.decided):
             return None, []
         incident = Incident(
             id=f"{node}@{int(at)}",
@@ -119,21 +120,21 @@ def _advance(
         return _move(incident, CLEARED, at, "gone for so long that it is no longer expected", made)
     if not seen.known:
         return incident, made
-    if seen.score >= 1.0:
+    is_evidence = seen.score >= 1.0 or seen.decided
+    if is_evidence:
         incident = replace(incident, last_evidence_at=at, healthy_s=0.0)
-    if seen.score >= QUIET_SHARE:
-        if seen.score > incident.peak_score and seen.evidence:
-            incident = replace(
-                incident,
-                peak_score=seen.score,
-                part=seen.part,
-                evidence=tuple(seen.evidence),
-                reason=seen.reason,
-            )
-        if seen.decided and incident.state == PENDING:
-            fresh = replace(incident, part=seen.part, evidence=tuple(seen.evidence))
-            return _move(fresh, SUSPECT, at, seen.reason, made)
-    if seen.score >= 1.0:
+    if seen.score >= QUIET_SHARE and seen.score > incident.peak_score and seen.evidence:
+        incident = replace(
+            incident,
+            peak_score=seen.score,
+            part=seen.part,
+            evidence=tuple(seen.evidence),
+            reason=seen.reason,
+        )
+    if seen.decided and incident.state == PENDING:
+        fresh = replace(incident, part=seen.part, evidence=tuple(seen.evidence))
+        return _move(fresh, SUSPECT, at, seen.reason, made)
+    if is_evidence:
         return incident, made
     healthy_s = dt if seen.score < QUIET_SHARE else WEAK_SHARE * dt
     incident = replace(incident, healthy_s=incident.healthy_s + healthy_s)

@@ -285,6 +285,8 @@ class NodeScores:
     hard : ndarray of shape (n_nodes,)
         Direct signals and absences alone.
     shifted : ndarray of shape (n_nodes,)
+        Lasting changes of habit, with direct signals, absences and trends.
+    moved : ndarray of shape (n_nodes,)
         Lasting changes of habit alone.
     own : ndarray of shape (n_nodes,)
         What is measured over a long time already, see `over_time`.
@@ -294,6 +296,7 @@ class NodeScores:
     lasting: FloatArray
     hard: FloatArray
     shifted: FloatArray
+    moved: FloatArray
     own: FloatArray
 
 
@@ -343,7 +346,8 @@ def node_scores(
     own = np.zeros(n_nodes) if own is None else own
     besides = hard + trend
     instant, lasting = (np.maximum(peers / node_threshold, own) + besides for peers in (instant, lasting))
-    return NodeScores(instant, lasting, hard, shifted / node_threshold + besides, own)
+    moved = shifted / node_threshold
+    return NodeScores(instant, lasting, hard, moved + besides, moved, own)
 
 
 def needed_s(scores: NodeScores, full_s: float) -> FloatArray:
@@ -358,7 +362,8 @@ def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> B
     Direct signals and absences decide at once; peer evidence must have lasted for the full
     continuity, for less of it the plainer it is, for half of it when a direct signal of weight points
     the same way; an error with strong peer evidence at the same moment decides at once. Changes of habit
-    have lasted when they are seen: they decide at the second evaluation in a row.
+    have lasted when they are seen: they decide at the second evaluation in a row. What comes back
+    (`recurrence`) and what adds up (`added_up`) are told apart.
     """
     lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed_s(scores, full_s) - 1e-6)
     backed = (scores.hard >= BACKED_HARD) & (scores.instant >= BACKED)

@@ -17,9 +17,9 @@ TOGETHER_NODES, TOGETHER_SHARE = 3, 0.02
 """So many nodes of a group, and this share of it, in which one signal leaves the peers to the same side at
 once are not to blame: two can fail together, more are a mount, a switch, a rack, or another job."""
 
-TOGETHER_STEPS = 2.0
-"""Deviations that begin within this many steps begin together."""
-
+TOGETHER_STEPS, TOGETHER_SHIFT_STEPS = 2.0, 5.0
+"""Deviations that begin within this many steps begin together; changes of habit, of which a whole window
+tells when they began, within the second."""
 
 TOLD_SHARE = 0.5
 """Such deviations are told as a group event once they have lasted for this share of the continuity."""
@@ -50,7 +50,10 @@ def one_by_one(
     """
     row = layout.any_row_of_cell[active.cell]
     side = np.sign(active.strength)
-    shared = began_together(row, active.node, side, active.since, layout.row_nodes, TOGETHER_STEPS * dt)
+    began = row, active.node, side
+    shared = began_together(*began, active.since, layout.row_nodes, TOGETHER_STEPS * dt)
+    moved = np.where(active.is_shift, active.since, np.nan)
+    shared |= began_together(*began, moved, layout.row_nodes, TOGETHER_SHIFT_STEPS * dt)
     told = shared & active.now & (at - active.since >= TOLD_SHARE * full_s)
     return active.only(~shared), Common.of(active.cell[told], index, layout), active.cell[shared]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,13 @@ from detector.core.absence import AbsenceReport
 from detector.core.continuity import Continuity
 from detector.core.diagnosis import is_hard, worth
 from detector.core.direct import DirectState
-from detector.core.evidence import direct_evidence, peer_evidence
+from detector.core.evidence import PLURAL, direct_evidence, peer_evidence
 from detector.core.grown import NOTHING, Grown, trend_evidence
 from detector.core.ingest import CellValues
 from detector.core.judge import ActiveCells, Common, NodeScores
 from detector.core.peers import RowStats
+from detector.core.pointers import POINTED_SCORE, part_that_stands_out, units_pointed_to
+from detector.core.stall import BLAMED
 from detector.core.window import Window
 from detector.outcome import Evidence, Layer
 from grouping.index import SeriesIndex
@@ -47,7 +50,8 @@ class Evaluation:
     """All arrays of one evaluation, as far as conclusions need them.
 
     `z` is each cell's robust z-score against its peers, `deviation` what is left of it without
-    habit, better side and what a twin denies; both NaN where unknown. `at_once` are cells left out because
+    habit, better side and what a twin denies; both NaN where unknown. `worse` is how far each cell has moved
+    above its own habit, NaN where unknown or where more is not worse. `at_once` are cells left out because
     several nodes began to deviate in one signal at one moment.
     """
 
@@ -64,6 +68,7 @@ class Evaluation:
     scores: NodeScores
     z: FloatArray
     deviation: FloatArray
+    worse: FloatArray
     grown: Grown = NOTHING
     at_once: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -93,16 +98,48 @@ class Teller:
         direct = np.flatnonzero(ev.direct_score > 0)
         for k in direct[self.index.cell_node[self.direct.cells[direct]] == node].tolist():
             score = float(ev.direct_score[k])
-            n = len(self._siblings(int(self.index.cell_signal[self.direct.cells[k]]), cells))
             found.append(
-                direct_evidence(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k, score, n)
+                direct_evidence(
+                    *(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k),
+                    score=score,
+                    n_siblings=len(self._siblings(int(self.index.cell_signal[self.direct.cells[k]]), cells)),
+                    is_blamed=bool(self.direct.worth_of_events()[k] < BLAMED <= score),
+                )
             )
         found.extend(self._absences(ev, node))
         found.extend(trend_evidence(self.index, ev.grown, node))
         found.sort(key=lambda item: -item.score)
         found.extend(self._peers(ev, node, cells, MAX_EVIDENCE - len(found)))
+        found.extend(self._pointed_to(ev, cells, found))
         found.sort(key=lambda item: (not is_hard(item), -worth(item)))
         return tuple(found[:MAX_EVIDENCE])
+
+    def _pointed_to(self, ev: Evaluation, cells: IntArray, found: Sequence[Evidence]) -> list[Evidence]:
+        """Describe the parts that node-wide deviations point to and that do not deviate enough themselves."""
+        told: list[Evidence] = []
+        for unit, since in units_pointed_to(found).items():
+            cell = part_that_stands_out(self.index, unit, cells, ev.worse)
+            if cell is None or (ev.active.cell == cell).any():
+                continue
+            item = peer_evidence(
+                self.index,
+                ev.layout,
+                ev.stats,
+                ev.cells.value,
+                cell,
+                score=POINTED_SCORE,
+                strength=float(ev.worse[cell]),
+                since=since,
+                at=ev.at,
+                similarity=None,
+                parts=[self.index.parts[self.index.cell_part[cell]]],
+                siblings=self._siblings(int(self.index.cell_signal[cell]), cells),
+                with_pool=False,
+                is_shift=True,
+            )
+            others = f"the node's other {PLURAL.get(unit, 'parts')} have not"
+            told.append(replace(item, reason=f"{item.reason}; {others}"))
+        return told
 
     def _siblings(self, signal: int, cells: IntArray) -> list[str]:
         """Return the parts of a node that have a signal; of a mean over parts, the parts that it is of."""
