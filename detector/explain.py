@@ -146,7 +146,7 @@ def _targets(pipeline: Pipeline, told: Concluded, node: int) -> tuple[TargetScor
                 len(np.unique(here.signal)),
                 _worth(pipeline, now, now.score),
                 _worth(pipeline, here, here.score * here.ramp),
-                _worth(pipeline, slow, slow.score),
+                _worth(pipeline, slow, slow.plain),
             )
         )
     return tuple(sorted(found, key=lambda item: (-item.lasting, -item.instant, item.target)))

@@ -300,6 +300,7 @@ def active_of(cells, nodes, targets, signals, scores):
         signal=np.array(signals),
         quantity=np.array(signals),
         score=np.array(scores, dtype=float),
+        plain=np.array(scores, dtype=float),
         ramp=np.ones(n),
         now=np.ones(n, dtype=bool),
         strength=np.array(scores, dtype=float),

@@ -16,12 +16,12 @@ from detector.core.ingest import grow
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-REFERENCE = 0.6
+REFERENCE = 0.7
 """Changes of habit, in node thresholds, above which the sum rises: sound nodes seldom stay there."""
 
-ENOUGH = 0.375
-"""Sum, in node thresholds times full continuities, that names a node: 0.85 for six minutes, 0.7 for a quarter
-of an hour at the default continuity."""
+ENOUGH = 0.125
+"""Sum, in node thresholds times full continuities, that names a node: by default 0.8 for five minutes or
+0.75 for ten."""
 
 AT_MOST = 2.0
 """The sum never rises over this many times what is enough, so that it sinks again when the cause is gone."""

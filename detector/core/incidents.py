@@ -3,7 +3,7 @@
 =========  ==========================================  =========  =====================================
 from       when                                        to         what it means
 =========  ==========================================  =========  =====================================
-(none)     evidence over the threshold                 pending    a first sign, not shown as a suspect
+(none)     evidence over the threshold, or decided     pending    a first sign, not shown as a suspect
 pending    evidence decided                            suspect    the machine is named
 pending    no evidence for `PENDING_QUIET_S` of data   cleared    it was nothing
 suspect    healthy data for `clear_after_s`            cleared    it is like its peers again

@@ -29,7 +29,7 @@ DIRECT_FURTHER = 0.3
 POINTS_THE_SAME_WAY = 0.5
 """Direct signals and absences from this score on halve the time that peer evidence must have lasted."""
 
-SOONER_FROM, SOONEST = 1.5, 0.5
+SOONER_FROM, SOONEST = 1.4, 0.5
 """Plainer evidence at one moment than the first need not last as long, in proportion, down to this share."""
 
 BACKED_HARD, BACKED = 0.7, 2.0
@@ -59,8 +59,9 @@ class ActiveCells:
     ----------
     cell, node, target, signal, quantity : ndarray of shape (n_active,)
         What each is; see `CellWeights` for the last.
-    score, ramp : ndarray of shape (n_active,)
-        Capped score times weight, and the share of the continuity already lasted.
+    score, plain, ramp : ndarray of shape (n_active,)
+        Capped score times weight, the same without what it weighs more for having lasted, and the share of
+        the continuity already lasted.
     now : ndarray of shape (n_active,), bool
         True for cells that deviate at this evaluation.
     strength, since : ndarray of shape (n_active,)
@@ -77,6 +78,7 @@ class ActiveCells:
     signal: IntArray
     quantity: IntArray
     score: FloatArray
+    plain: FloatArray
     ramp: FloatArray
     now: BoolArray
     strength: FloatArray
@@ -148,16 +150,18 @@ def active_cells(
     cell, common = _not_common(cell, deviating, index, layout, parameters)
     full_s = parameters.full_s
     longer = longer_weight(clock.since[cell], at=at, full_s=full_s)
+    strength, kinds = clock.strength[cell], (weights.weight[cell], of_chosen(threshold, cell))
     found = ActiveCells(
         cell=cell,
         node=index.cell_node[cell].astype(np.int64),
         target=weights.target[cell],
         signal=index.cell_signal[cell].astype(np.int64),
         quantity=weights.quantity[cell],
-        score=cell_scores(clock.strength[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
+        score=cell_scores(strength * longer, *kinds),
+        plain=cell_scores(strength, *kinds),
         ramp=np.minimum(clock.dwell_s[cell] / full_s, 1.0),
         now=deviating[cell],
-        strength=clock.strength[cell],
+        strength=strength,
         since=clock.since[cell],
         is_shift=np.zeros(len(cell), dtype=bool),
         own=np.ones(len(cell)),
@@ -212,14 +216,15 @@ def shifted_cells(
     cell, common = _not_common(np.flatnonzero(over & (weights.weight > 0)), over, index, layout, parameters)
     every = np.ones(len(cell), dtype=bool)
     longer = longer_weight(since[cell], at=at, full_s=full_s)
+    kinds = weights.weight[cell], of_chosen(threshold, cell)
     found = ActiveCells(
         cell=cell,
         node=index.cell_node[cell].astype(np.int64),
         target=weights.target[cell],
         signal=index.cell_signal[cell].astype(np.int64),
         quantity=weights.quantity[cell],
-        score=SHIFT_SHARE
-        * cell_scores(shift[cell] * longer, weights.weight[cell], of_chosen(threshold, cell)),
+        score=SHIFT_SHARE * cell_scores(shift[cell] * longer, *kinds),
+        plain=SHIFT_SHARE * cell_scores(shift[cell], *kinds),
         ramp=np.ones(len(cell)),
         now=every,
         strength=shift[cell],
@@ -285,9 +290,10 @@ class NodeScores:
     hard : ndarray of shape (n_nodes,)
         Direct signals and absences alone.
     shifted : ndarray of shape (n_nodes,)
-        Lasting changes of habit, with direct signals, absences and trends.
+        Lasting changes of habit, which weigh no more here for having lasted, with direct signals, absences
+        and trends.
     moved : ndarray of shape (n_nodes,)
-        Lasting changes of habit alone.
+        The changes of habit alone.
     own : ndarray of shape (n_nodes,)
         What is measured over a long time already, see `over_time`.
     """
@@ -331,7 +337,7 @@ def node_scores(
         active.score * active.ramp, active.own, active.node, active.target, active.quantity, **sizes
     )
     slow = active.only(active.is_shift)
-    shifted = fuse(slow.score, slow.own, slow.node, slow.target, slow.quantity, **sizes)
+    moved = fuse(slow.plain, slow.own, slow.node, slow.target, slow.quantity, **sizes) / node_threshold
     hard = np.zeros(n_nodes)
     strongest = np.zeros(n_nodes)
     if len(direct_score):
@@ -346,7 +352,6 @@ def node_scores(
     own = np.zeros(n_nodes) if own is None else own
     besides = hard + trend
     instant, lasting = (np.maximum(peers / node_threshold, own) + besides for peers in (instant, lasting))
-    moved = shifted / node_threshold
     return NodeScores(instant, lasting, hard, moved + besides, moved, own)
 
 

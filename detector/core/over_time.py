@@ -108,13 +108,15 @@ def _shown(
     is_shift: bool = True,
 ) -> ActiveCells:
     every = np.ones(len(cell), dtype=bool)
+    score = cell_scores(strength, memory.weights.weight[cell], threshold)
     return ActiveCells(
         cell=cell,
         node=memory.index.cell_node[cell].astype(np.int64),
         target=memory.weights.target[cell],
         signal=memory.index.cell_signal[cell].astype(np.int64),
         quantity=memory.weights.quantity[cell],
-        score=cell_scores(strength, memory.weights.weight[cell], threshold),
+        score=score,
+        plain=score,
         ramp=np.ones(len(cell)),
         now=every,
         strength=strength,

@@ -17,7 +17,7 @@ TOGETHER_NODES, TOGETHER_SHARE = 3, 0.02
 """So many nodes of a group, and this share of it, in which one signal leaves the peers to the same side at
 once are not to blame: two can fail together, more are a mount, a switch, a rack, or another job."""
 
-TOGETHER_STEPS, TOGETHER_SHIFT_STEPS = 2.0, 5.0
+TOGETHER_STEPS, TOGETHER_SHIFT_STEPS = 2.0, 16.0
 """Deviations that begin within this many steps begin together; changes of habit, of which a whole window
 tells when they began, within the second."""
 
