@@ -257,7 +257,7 @@ class Pipeline:
     def snapshot(self) -> bytes:
         """Return what must survive a restart beyond the incidents: habits, pools, expected series."""
         plain: dict[str, object] = {"pools": self.pool_tracker.dump(), "last_at": self.last_at}
-        plain |= {"pool_changes": self.events.changes.dump(), "recurrence": self.recurrence.dump()}
+        plain |= {"pool_changes": self.events.dump(), "recurrence": self.recurrence.dump()}
         return self.memory.dump(plain)
 
     def restore(self, blob: bytes | None, incidents: Sequence[Incident]) -> list[str]:
@@ -278,7 +278,7 @@ class Pipeline:
         pools = plain.get("pools")
         if isinstance(pools, dict):
             self.pool_tracker.load(pools)
-        self.events.changes.load(plain.get("pool_changes"))
+        self.events.load(plain.get("pool_changes"))
         self.recurrence.load(plain.get("recurrence"))
         return []
 

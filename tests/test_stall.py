@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.builders import Telemetry, gpu_gauge, suspects
+from detector.core.group_events import GroupEvents
+from detector.core.parameters import Parameters
+from detector.pipeline import Pipeline
+from tests.builders import CATALOG, Telemetry, gpu_gauge, suspects
 
 UTIL, POWER, NVLINK = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 XID = "DCGM_FI_DEV_XID_ERRORS"
@@ -73,3 +76,24 @@ def test_a_stall_that_a_suspect_explains_blames_no_other_node() -> None:
     telemetry = job({"gpu005": (STALL - 2, 31)}, lost="gpu009")
     assert telemetry.ever_suspect() == {"gpu009"}
     assert np.isnan(telemetry.pipeline.events.stalled_since(["main"])).all()
+
+
+def test_a_restart_while_the_job_waits_changes_nothing() -> None:
+    telemetry = job({"gpu005": (STALL - 2, 31)})
+    before = telemetry.pipeline
+    after = Pipeline(CATALOG, Parameters())
+    assert after.restore(before.snapshot(), list(before.open.values())) == []
+    telemetry.pipeline = after
+    telemetry.run(30)
+    assert suspects(telemetry.outcomes[-1]) == ["gpu005"]
+    assert [t.after for o in telemetry.outcomes for t in o.transitions if t.node == "gpu005"].count(
+        "suspect"
+    ) == 1
+
+
+@pytest.mark.parametrize("plain", [None, [], {"unexplained": 7}, {"unexplained": [3]}])
+def test_a_state_that_cannot_be_read_is_left_out(plain: object) -> None:
+    events = GroupEvents()
+    events.load(plain)
+    assert events.unexplained <= {"3"}
+    assert np.isnan(events.stalled_since(["main"])).all()

@@ -130,6 +130,16 @@ class GroupEvents:
                     del self.began[pool]
         return [*self.open.values(), *ended]
 
+    def dump(self) -> dict[str, object]:
+        """Return what a restart must not lose as JSON values."""
+        return self.changes.dump() | {"unexplained": sorted(self.unexplained)}
+
+    def load(self, plain: object) -> None:
+        """Go on from what `dump` gave; what cannot be read is left out."""
+        self.changes.load(plain)
+        names = plain.get("unexplained") if isinstance(plain, Mapping) else None
+        self.unexplained = {str(name) for name in names} if isinstance(names, list) else set()
+
     def take_up(self, old: GroupEvents) -> None:
         """Go on with the events that are open elsewhere; those of whole pools come with the learnt state."""
         self.open, self.streak = dict(old.open), dict(old.streak)
