@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from detector.core.added_up import ENOUGH, REFERENCE
 from detector.core.conclusion import Concluded
 from detector.core.guard import GUARD_HOLD_S, guard_limits
 from detector.core.judge import BACKED, BACKED_HARD, POINTS_THE_SAME_WAY, SOONER_FROM, needed_s
@@ -51,7 +50,6 @@ def checks_of(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ..
         ),
     ]  # fmt: skip
     checks.append(_came_back(pipeline, pipeline.interner.nodes[node]))
-    checks.append(_adds_up(pipeline, told, node))
     pool_of = told.evaluation.pools.pool_of
     guard = next((nodes for nodes in told.guarded.values() if node in nodes), None)
     if guard is not None:
@@ -85,21 +83,7 @@ def _came_back(pipeline: Pipeline, node: str) -> Check:
     )
 
 
-def _adds_up(pipeline: Pipeline, told: Concluded, node: int) -> Check:
-    total = float(pipeline.memory.added_up.total_s[node])
-    enough = ENOUGH * pipeline.full_s
-    moved = float(told.evaluation.scores.moved[node])
-    return Check(
-        f"changes of habit over {REFERENCE:g}, added up",
-        round(total, DIGITS),
-        enough,
-        total >= enough and moved >= REFERENCE,
-        "s",
-        f"{moved:.2f} now: what exceeds {REFERENCE:g} is added up, and names the node while it does",
-    )
-
-
 def nearest(checks: tuple[Check, ...]) -> list[Check]:
     """Return what fails of the way that fails in least, by all evidence or by habit, and of the guard."""
     ways = ([c for c in way if not c.passed] for way in (checks[3:5], checks[5:7]))
-    return [*min(ways, key=len), *(c for c in checks[9:] if not c.passed)]
+    return [*min(ways, key=len), *(c for c in checks[8:] if not c.passed)]

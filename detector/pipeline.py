@@ -357,8 +357,6 @@ class Pipeline:
             instant, 1.0, at=ev.at, dt=ev.dt, full_s=self.full_s, max_gap_s=2 * self.full_s
         )
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
-        moved = np.where(known & ("adding up" in p.layers), ev.scores.moved, np.nan)
-        decided |= self.memory.added_up.step(moved, dt=ev.dt, full_s=self.full_s)
         if "recurrence" in p.layers:
             peers = instant - ev.scores.hard
             decided |= self.recurrence.step(

@@ -240,7 +240,7 @@ def watched_in(case: Case, thresholds: Thresholds | None = None) -> tuple[Watche
     return tally.finish("made", START, START + STEP * case.n_ticks), pipeline
 
 
-SMALL = history(8, n_ticks=170, bursts_per_hour=0.0).with_fault(4, 120, 170, 3.2, metrics=(0, 1))
+SMALL = history(8, n_ticks=170, bursts_per_hour=0.0).with_fault(4, 120, 170, 4.0, metrics=(0, 1))
 """A change too small for a single evaluation to show, which lasts."""
 
 

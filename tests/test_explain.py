@@ -365,8 +365,8 @@ def test_the_conditions_told_are_those_that_decide(seed: int) -> None:
         for number, node in enumerate(t.pipeline.interner.nodes):
             found = told(t, node)
             passed = [c.passed for c in found.checks]
-            hard, backed, own, lasting, dwell, habit, again, back, adds, *guard = passed
-            names = hard or backed or own or (lasting and dwell) or (habit and again) or back or adds
+            hard, backed, own, lasting, dwell, habit, again, back, *guard = passed
+            names = hard or backed or own or (lasting and dwell) or (habit and again) or back
             assert bool(concluded.decided[number]) == (names and not guard)
             n_decided += int(concluded.decided[number])
             by_habit += int(habit and again and not (hard or (lasting and dwell)))

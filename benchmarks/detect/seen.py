@@ -82,7 +82,6 @@ WORDS = {
     "independence": "one cause counts once",
     "one by one": "nodes fail one by one",
     "recurrence": "what comes back",
-    "adding up": "what adds up",
 }
 """Layers of evidence in the words of the tables."""
 

@@ -3,7 +3,7 @@
 =========  ==========================================  =========  =====================================
 from       when                                        to         what it means
 =========  ==========================================  =========  =====================================
-(none)     evidence over the threshold, or decided     pending    a first sign, not shown as a suspect
+(none)     evidence over the threshold                 pending    a first sign, not shown as a suspect
 pending    evidence decided                            suspect    the machine is named
 pending    no evidence for `PENDING_QUIET_S` of data   cleared    it was nothing
 suspect    healthy data for `clear_after_s`            cleared    it is like its peers again
@@ -99,7 +99,7 @@ def step(
         What happened, in order.
     """
     if incident is None:
-        if not seen.known or not (seen.score >= 1.0 or seen.decided):
+        if not seen.known or seen.score < 1.0:
             return None, []
         incident = Incident(
             id=f"{node}@{int(at)}",
@@ -120,21 +120,21 @@ def _advance(
         return _move(incident, CLEARED, at, "gone for so long that it is no longer expected", made)
     if not seen.known:
         return incident, made
-    is_evidence = seen.score >= 1.0 or seen.decided
-    if is_evidence:
+    if seen.score >= 1.0:
         incident = replace(incident, last_evidence_at=at, healthy_s=0.0)
-    if seen.score >= QUIET_SHARE and seen.score > incident.peak_score and seen.evidence:
-        incident = replace(
-            incident,
-            peak_score=seen.score,
-            part=seen.part,
-            evidence=tuple(seen.evidence),
-            reason=seen.reason,
-        )
-    if seen.decided and incident.state == PENDING:
-        fresh = replace(incident, part=seen.part, evidence=tuple(seen.evidence))
-        return _move(fresh, SUSPECT, at, seen.reason, made)
-    if is_evidence:
+    if seen.score >= QUIET_SHARE:
+        if seen.score > incident.peak_score and seen.evidence:
+            incident = replace(
+                incident,
+                peak_score=seen.score,
+                part=seen.part,
+                evidence=tuple(seen.evidence),
+                reason=seen.reason,
+            )
+        if seen.decided and incident.state == PENDING:
+            fresh = replace(incident, part=seen.part, evidence=tuple(seen.evidence))
+            return _move(fresh, SUSPECT, at, seen.reason, made)
+    if seen.score >= 1.0:
         return incident, made
     healthy_s = dt if seen.score < QUIET_SHARE else WEAK_SHARE * dt
     incident = replace(incident, healthy_s=incident.healthy_s + healthy_s)

@@ -292,8 +292,6 @@ class NodeScores:
     shifted : ndarray of shape (n_nodes,)
         Lasting changes of habit, which weigh no more here for having lasted, with direct signals, absences
         and trends.
-    moved : ndarray of shape (n_nodes,)
-        The changes of habit alone.
     own : ndarray of shape (n_nodes,)
         What is measured over a long time already, see `over_time`.
     """
@@ -302,7 +300,6 @@ class NodeScores:
     lasting: FloatArray
     hard: FloatArray
     shifted: FloatArray
-    moved: FloatArray
     own: FloatArray
 
 
@@ -352,7 +349,7 @@ def node_scores(
     own = np.zeros(n_nodes) if own is None else own
     besides = hard + trend
     instant, lasting = (np.maximum(peers / node_threshold, own) + besides for peers in (instant, lasting))
-    return NodeScores(instant, lasting, hard, moved + besides, moved, own)
+    return NodeScores(instant, lasting, hard, moved + besides, own)
 
 
 def needed_s(scores: NodeScores, full_s: float) -> FloatArray:
@@ -367,8 +364,8 @@ def decide(scores: NodeScores, clock: Continuity, full_s: float, dt: float) -> B
     Direct signals and absences decide at once; peer evidence must have lasted for the full
     continuity, for less of it the plainer it is, for half of it when a direct signal of weight points
     the same way; an error with strong peer evidence at the same moment decides at once. Changes of habit
-    have lasted when they are seen: they decide at the second evaluation in a row. What comes back
-    (`recurrence`) and what adds up (`added_up`) are told apart.
+    have lasted when they are seen: they decide at the second evaluation in a row. What comes back is told
+    apart, see `recurrence`.
     """
     lasted = (scores.lasting >= 1.0) & (clock.dwell_s >= needed_s(scores, full_s) - 1e-6)
     backed = (scores.hard >= BACKED_HARD) & (scores.instant >= BACKED)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.absence import Presence
-from detector.core.added_up import AddedUp
 from detector.core.continuity import Continuity
 from detector.core.direct import MIN_SEEN, REMEMBERED, DirectState
 from detector.core.fusion import NAMELESS_CAP, TARGET_CAP, CellWeights
@@ -68,7 +67,6 @@ class Memory:
     habit: Habit = field(default_factory=Habit)
     clock: Continuity = field(default_factory=Continuity)
     node_clock: Continuity = field(default_factory=Continuity)
-    added_up: AddedUp = field(default_factory=AddedUp)
     past: OwnPast = field(default_factory=OwnPast)
     standing: Standing = field(default_factory=Standing)
     nameless: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -152,7 +150,6 @@ class Memory:
         self._begin_anew(self.index.cell_node[:size] == number, at)
         if number < len(self.node_clock.dwell_s):
             self.node_clock.forget(np.arange(len(self.node_clock.dwell_s)) == number)
-        self.added_up.forget(number)
         if number < len(self.exporter_seen):
             self.exporter_seen[number] = 0.0
 

@@ -14,7 +14,6 @@ LAYERS = (
     "independence",
     "one by one",
     "recurrence",
-    "adding up",
 )
 """Layers of evidence, and the mechanisms by which one cause counts once and what befalls several nodes at one
 moment not at all; see `Parameters.layers`."""
