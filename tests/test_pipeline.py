@@ -63,9 +63,8 @@ def test_a_lasting_deviation_in_two_targets_names_the_node_in_minutes_with_evide
     assert top.band is not None
     assert top.n_peers >= 11
     named_at = next(x.at for o in t.outcomes for x in o.transitions if x.after == "suspect")
-    assert (
-        90 <= named_at - t.at(ONSET) <= 240
-    )  # plain in both: half of the continuity, the first sample included
+    # plain in both: half of the continuity, the first sample included
+    assert 90 <= named_at - t.at(ONSET) <= 240
     assert t.ever_suspect() == {BAD}
 
 

@@ -96,6 +96,7 @@ class Teller:
         found: list[Evidence] = []
         cells = np.flatnonzero(self.index.cell_node == node)
         direct = np.flatnonzero(ev.direct_score > 0)
+        worth_of_events = self.direct.worth_of_events()
         for k in direct[self.index.cell_node[self.direct.cells[direct]] == node].tolist():
             score = float(ev.direct_score[k])
             found.append(
@@ -103,7 +104,7 @@ class Teller:
                     *(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k),
                     score=score,
                     n_siblings=len(self._siblings(int(self.index.cell_signal[self.direct.cells[k]]), cells)),
-                    is_blamed=bool(self.direct.worth_of_events()[k] < BLAMED <= score),
+                    is_blamed=bool(worth_of_events[k] < BLAMED <= score),
                 )
             )
         found.extend(self._absences(ev, node))
