@@ -19,12 +19,11 @@ from detector.core.judge import (
     ActiveCells,
 )
 from detector.diagnosis_text import diagnosis_lines
-from detector.explain_checks import checks_of, nearest
+from detector.explain_checks import Conditions, conditions_of
 from detector.explain_rows import DIGITS, finite
 from detector.explain_signals import peer_signals
 from detector.explanation import (
     Absence,
-    Check,
     DirectSignal,
     Explanation,
     IncidentState,
@@ -74,7 +73,7 @@ def explain(pipeline: Pipeline, node: str, n_signals: int = SHOWN_SIGNALS) -> Ex
     incident = _incident(pipeline, next((i for i in outcome.incidents if i.node == node), None))
     signals, fates = peer_signals(pipeline, told, number, min(n_signals, MAX_SIGNALS))
     direct, n_direct = _direct(pipeline, told, number)
-    checks = checks_of(pipeline, told, number)
+    conditions = conditions_of(pipeline, told, number)
     pool = _pool(pipeline, told, number)
     undetermined = verdict.reason if verdict.status is Status.UNDETERMINED else ""
     if not told.known[number]:
@@ -83,14 +82,14 @@ def explain(pipeline: Pipeline, node: str, n_signals: int = SHOWN_SIGNALS) -> Ex
         node=node,
         at=ev.at,
         status=verdict.status,
-        summary=_summary(verdict, incident, checks, pool),
+        summary=_summary(verdict, incident, conditions, pool),
         diagnosis=_diagnosis(verdict),
         pool=pool,
         hard=round(float(ev.scores.hard[number]), DIGITS),
         instant=round(float(ev.scores.instant[number]), DIGITS),
         lasting=round(float(ev.scores.lasting[number]), DIGITS),
         shifted=round(float(ev.scores.shifted[number]), DIGITS),
-        checks=checks,
+        checks=conditions.all(),
         targets=_targets(pipeline, told, number),
         direct=direct,
         n_direct=n_direct,
@@ -281,7 +280,7 @@ def _diagnosis(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _summary(
-    verdict: Verdict, incident: IncidentState | None, checks: tuple[Check, ...], pool: PoolPlace
+    verdict: Verdict, incident: IncidentState | None, conditions: Conditions, pool: PoolPlace
 ) -> str:
     if incident is not None and incident.state == CLEARED:
         return f"cleared at this evaluation: {incident.reason}"
@@ -294,7 +293,7 @@ def _summary(
     if verdict.status is Status.SUSPECT and incident is not None:
         return f"named: {incident.reason}" + (f"; {fading}" if fading else "")
     if verdict.status is Status.PENDING and incident is not None:
-        failed = nearest(checks)
+        failed = conditions.nearest()
         short = ", ".join(f"{c.name} {c.value:.4g} of {c.needed:.4g} {c.unit}".strip() for c in failed)
         return f"a first sign, not named: {fading or short or incident.reason}"
     if verdict.status is Status.UNDETERMINED:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from detector.core.conclusion import Concluded
 from detector.core.guard import GUARD_HOLD_S, guard_limits
 from detector.core.judge import BACKED, BACKED_HARD, POINTS_THE_SAME_WAY, SOONER_FROM, needed_s
@@ -11,14 +13,46 @@ from detector.explanation import Check
 from detector.pipeline import Pipeline
 
 
-def checks_of(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]:
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The ways by which a node is named, and what can hold it back.
+
+    Parameters
+    ----------
+    at_once
+        Each of them names the node.
+    by_evidence, by_habit
+        Both of each together name it.
+    came_back
+        Names it by itself, too.
+    guards
+        What holds it back, if anything does; none of them is passed.
+    """
+
+    at_once: tuple[Check, ...]
+    by_evidence: tuple[Check, ...]
+    by_habit: tuple[Check, ...]
+    came_back: Check
+    guards: tuple[Check, ...]
+
+    def all(self) -> tuple[Check, ...]:
+        """Return them in the order in which they are told."""
+        return (*self.at_once, *self.by_evidence, *self.by_habit, self.came_back, *self.guards)
+
+    def nearest(self) -> list[Check]:
+        """Return what fails of the way that fails in least, and what holds the node back."""
+        ways = ([c for c in way if not c.passed] for way in (self.by_evidence, self.by_habit))
+        return [*min(ways, key=len), *self.guards]
+
+
+def conditions_of(pipeline: Pipeline, told: Concluded, node: int) -> Conditions:
     """Tell the conditions of `detector.core.judge.decide` one by one."""
     scores, clock = told.evaluation.scores, pipeline.memory.node_clock
     hard, instant, own = (float(s[node]) for s in (scores.hard, scores.instant, scores.own))
     lasting, shifted = float(scores.lasting[node]), float(scores.shifted[node])
     needed = round(float(needed_s(scores, pipeline.full_s)[node]), DIGITS)
     dwell, dt = float(clock.dwell_s[node]), told.evaluation.dt
-    checks = [
+    at_once = (
         Check(
             "direct signals and absences", round(hard, DIGITS), 1.0, hard >= 1.0, "",
             "name the node at once, without peers",
@@ -32,35 +66,59 @@ def checks_of(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ..
             "measured over a long time", round(own, DIGITS), 1.0, own >= 1.0, "",
             "signals of systems that the catalog does not know, and what stands from the start: at once",
         ),
+    )  # fmt: skip
+    by_evidence = (
         Check(
-            "all evidence, by how long it lasted", round(lasting, DIGITS), 1.0, lasting >= 1.0, "",
+            "all evidence, by how long it lasted",
+            round(lasting, DIGITS),
+            1.0,
+            lasting >= 1.0,
+            "",
             "and the time below: together they name the node",
         ),
         Check(
-            "time with all evidence over 1", dwell, needed, dwell >= needed - 1e-3, "s",
+            "time with all evidence over 1",
+            dwell,
+            needed,
+            dwell >= needed - 1e-3,
+            "s",
             _why_so_long(hard, instant),
         ),
+    )
+    by_habit = (
         Check(
-            "direct signals and changes of habit", round(shifted, DIGITS), 1.0, shifted >= 1.0, "",
+            "direct signals and changes of habit",
+            round(shifted, DIGITS),
+            1.0,
+            shifted >= 1.0,
+            "",
             "a habit's change has lasted when it is seen: with the time below it names the node",
         ),
         Check(
-            "more than one evaluation over 1", dwell, dt, dwell > dt, "s",
+            "more than one evaluation over 1",
+            dwell,
+            dt,
+            dwell > dt,
+            "s",
             "the time above must be more than one evaluation's",
         ),
-    ]  # fmt: skip
-    checks.append(_came_back(pipeline, pipeline.interner.nodes[node]))
+    )
+    came_back = _came_back(pipeline, pipeline.interner.nodes[node])
+    return Conditions(at_once, by_evidence, by_habit, came_back, _guards(pipeline, told, node))
+
+
+def _guards(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]:
     pool_of = told.evaluation.pools.pool_of
     guard = next((nodes for nodes in told.guarded.values() if node in nodes), None)
     if guard is not None:
         size = int((pool_of == pool_of[node]).sum())
         allowed = min(guard_limits(size, pipeline.parameters))
         text = f"{len(guard)} of {size} nodes at once are one event: none of them is named anew"
-        checks.append(Check("nodes named by peers at once", float(len(guard)), allowed, False, "nodes", text))
-    elif told.held[node]:
+        return (Check("nodes named by peers at once", float(len(guard)), allowed, False, "nodes", text),)
+    if told.held[node]:
         text = f"too many would have been named in the last {GUARD_HOLD_S / 60:.0f} min: one event"
-        checks.append(Check("held back by that event", 1.0, 0.0, False, "", text))
-    return tuple(checks)
+        return (Check("held back by that event", 1.0, 0.0, False, "", text),)
+    return ()
 
 
 def _why_so_long(hard: float, instant: float) -> str:
@@ -81,9 +139,3 @@ def _came_back(pipeline: Pipeline, node: str) -> Check:
         "",
         f"{told} name the node while the newest one lasts, if it had none before",
     )
-
-
-def nearest(checks: tuple[Check, ...]) -> list[Check]:
-    """Return what fails of the way that fails in least, by all evidence or by habit, and of the guard."""
-    ways = ([c for c in way if not c.passed] for way in (checks[3:5], checks[5:7]))
-    return [*min(ways, key=len), *(c for c in checks[8:] if not c.passed)]

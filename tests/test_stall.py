@@ -47,7 +47,8 @@ def test_a_programs_error_names_its_node_when_the_whole_job_waits_since_then() -
     verdict = outcome.verdicts[0]
     assert verdict.part == "gpu 2"
     assert verdict.evidence[0].reason == (
-        "XID 31 appeared (warning); the whole job waits since about then, and no other node reported anything"
+        "XID 31 appeared (warning); the whole job waits since about then, "
+        "and no GPU of another node reported a code"
     )
     assert any(event.kind == "job_stalled" for event in outcome.group_events)
 

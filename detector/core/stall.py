@@ -1,7 +1,7 @@
 """Who is to blame when a whole job waits: the one node of which a GPU reported an error just before.
 
 The code of a program's error names no machine. When all GPUs of the job wait for one another from about that
-moment on, nothing else explains it, and no GPU of another node has reported anything, it does.
+moment on, nothing else explains it, and no GPU of another node has a code, it does.
 """
 
 from __future__ import annotations
