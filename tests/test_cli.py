@@ -203,7 +203,7 @@ class TestReplay:
         file.write_bytes(file.read_bytes()[:-3000])
         done = run("replay", folder)
         assert done.code == 2
-        assert "series.jsonl.gz: the compressed file ends too early after about line" in done.sentence()
+        assert "series.jsonl.gz: the compressed file ends too early after line" in done.sentence()
 
     def test_a_description_that_is_no_yaml(self, run: Run, case: Path, tmp_path: Path) -> None:
         folder = damaged(case, tmp_path / "odd", lines=bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
@@ -256,14 +257,29 @@ def _read_lines(path: Path, part: Part, max_bytes: int) -> None:
                     part.add(held + piece[:end])
                 held = piece[end:] if end else held + piece
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        reason = "ends too early" if isinstance(error, EOFError) else "is damaged"
-        raise SourceDecode(
-            f"{path}: the compressed file {reason} after about line {part.n_lines + 1}"
-        ) from None
+        n_whole = _n_whole_lines(path, max_bytes)
+        if isinstance(error, EOFError):
+            reason = f"ends too early after line {n_whole}"
+        else:
+            reason = f"is damaged at about line {n_whole + 1}"
+        raise SourceDecode(f"{path}: the compressed file {reason}") from None
     except OSError as error:
         raise SourceDecode(f"{path}: cannot be read: {error.strerror}") from None
     if held.strip():
         part.add(held)
+
+
+def _n_whole_lines(path: Path, max_bytes: int) -> int:
+    """Count the whole lines of a broken packed file.
+
+    A large read that meets the break gives nothing of what it has unpacked; small ones lose nothing.
+    """
+    n_lines = n_bytes = 0
+    with suppress(EOFError, zlib.error, OSError), gzip.open(path, "rb") as file:
+        while n_bytes <= max_bytes and (piece := file.read1(_BLOCK_BYTES)):
+            n_bytes += len(piece)
+            n_lines += piece.count(b"\n")
+    return n_lines
 
 
 def _opened(path: Path) -> IO[bytes]:
