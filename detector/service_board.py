@@ -33,6 +33,7 @@ class Board:
     def expect(self, incidents: Iterable[Incident]) -> None:
         """Show open incidents although no evaluation tells of their nodes yet."""
         self._silent |= {incident.id: incident for incident in incidents}
+        self._count_restored()
 
     def publish(self, outcome: Outcome, groups: tuple[GroupSummary, ...]) -> None:
         """Show an evaluation."""
@@ -52,8 +53,15 @@ class Board:
         """Show the newest evaluation as it reads after a repair."""
         for item in done.incidents:
             self._silent.pop(item.id, None)
+        self._count_restored()
         if self.latest is not None:
             self._show(after_repair(self.latest, done))
+
+    def _count_restored(self) -> None:
+        """Let own metrics tell of stored suspects as long as there is no evaluation."""
+        if self.latest is None:
+            suspects = [i for i in self._silent.values() if i.state == "suspect"]
+            self._telemetry.restored(sum(not self._operators.is_dismissed(i.id) for i in suspects))
 
     def _show(self, latest: Latest) -> None:
         self.latest = latest

@@ -140,7 +140,10 @@ class Telemetry:
             "oddnode_groups", "Peer groups (blocks of one pool and one comparison unit).", registry=registry
         )
         self._suspects = Gauge(
-            "oddnode_suspects", "Suspect nodes, those that no longer send data included.", registry=registry
+            "oddnode_suspects",
+            "Suspect nodes, those that no longer send data included. After a restart those of the store, "
+            "until the first evaluation.",
+            registry=registry,
         )
         self._pending = Gauge("oddnode_pending", "Nodes with a first sign.", registry=registry)
         self._suspect = Gauge(
@@ -289,6 +292,10 @@ class Telemetry:
     def moved(self, transition: Transition) -> None:
         """Count a step of an incident."""
         self._transitions.labels(transition.after).inc()
+
+    def restored(self, n_suspects: int) -> None:
+        """Show how many nodes were suspects before a restart, until there is an evaluation."""
+        self._suspects.set(n_suspects)
 
     def show(self, outcome: Outcome, suspects: Mapping[str, float], muted: Collection[str]) -> None:
         """Set the gauges that describe an evaluation; nodes that are gone are taken away.

@@ -368,6 +368,16 @@ def test_a_suspect_that_sends_nothing_after_a_restart_stays_on_the_list(make: Ma
     assert again.metric("oddnode_suspect", node="bad") == 1
 
 
+def test_stored_suspects_are_counted_before_the_first_evaluation(make: Make) -> None:
+    bench = make(plans=(FAULT, Plan("early", 210.0, 600.0, 900.0)))
+    bench.ticks(0, 240)
+    assert sorted(i.state for i in bench.store.open_incidents()) == ["pending", "suspect"]
+    bench.close()
+    again = make(plans=(FAULT,))
+    assert again.service.latest() is None
+    assert again.metric("oddnode_suspects") == 1
+
+
 def test_the_learnt_state_is_saved_now_and_then_and_at_the_end(make: Make) -> None:
     bench = make(snapshot_s=1e6)
     saved = []
