@@ -460,6 +460,15 @@ def test_an_error_counter_that_cannot_count_on_is_told():
     assert "mlx5_3" in told[0].reason
 
 
+@pytest.mark.parametrize("top", [10_000.0, 254.0])
+def test_an_error_counter_that_counts_beyond_the_usual_range_is_not_full(top):
+    t = training()
+    name = "node_infiniband_link_downed_total"
+    t.add(lambda k, n: [(name, ib_labels("mlx5_3")(n), top + max(0, k - 28) if n == BAD else 12.0)])
+    t.run(30)
+    assert "saturated" not in t.kinds_of_quality()
+
+
 def test_packets_marked_bad_elsewhere_do_not_name_the_node():
     name = "node_infiniband_port_receive_remote_physical_errors_total"
     t = training()

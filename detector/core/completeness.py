@@ -194,9 +194,11 @@ def _never_seen(
 
 
 def _saturated(series: SeriesState, index: SeriesIndex) -> Iterator[tuple[str, str, str, str]]:
-    """Find counters at the end of their range, which cannot show another error."""
-    with np.errstate(invalid="ignore"):
-        full = np.flatnonzero(series.last_value >= series.stops_at)
+    """Find counters at the end of their range, which cannot show another error.
+
+    One that is above it, or that still rises, is wider than that.
+    """
+    full = np.flatnonzero((series.last_value == series.stops_at) & (series.rise == 0.0))
     cells = index.component_cell[index.series_component[full]]
     for cell in sorted(set(cells[cells >= 0].tolist())):
         spec = index.signals[index.cell_signal[cell]].spec
