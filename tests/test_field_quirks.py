@@ -25,6 +25,7 @@ from tests.builders import (
     tasks,
 )
 
+MEMORY_TEMP = "DCGM_FI_DEV_MEMORY_TEMP"
 POWER, TEMP, UTIL = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
 XID, NVLINK = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 CLOCK, COPY, USED = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_FB_USED"
@@ -971,6 +972,40 @@ class TestExporters:
         last = t.run(60)
         assert t.ever_suspect() == set()
         assert last.data_quality == ()
+
+    @pytest.mark.parametrize(("value", "shown"), [(1e18, "1e+18"), (0.0, "0")])
+    @pytest.mark.parametrize("every", [1, 2])
+    def test_a_value_that_cannot_be_is_not_called_gone(self, value, shown, every):
+        t = training()
+
+        def level(k, n, g):
+            broken = n == BAD and 40 <= k < 80
+            return (value if k % every == 0 else np.nan) if broken else None
+
+        t.add(gpu_gauge(t, MEMORY_TEMP, 61, 0.6, level))
+        during = t.run(60)
+        assert [(q.kind, q.node, q.reason) for q in during.data_quality] == [
+            ("metrics_missing", BAD, f"{MEMORY_TEMP} reports values that cannot be, e.g. {shown}")
+        ]
+        last = t.run(60)
+        assert t.ever_suspect() == set()
+        assert last.data_quality == ()
+
+    def test_values_that_cannot_be_are_told_beside_what_is_gone_and_once_for_all_nodes(self):
+        t = training()
+        t.add(gpu_gauge(t, MEMORY_TEMP, 61, 0.6, lambda k, n, g: 1e18 if k >= 40 else None))
+        t.add(gpu_gauge(t, COPY, 40, 0.4, lambda k, n, g: 1e18 if n == BAD and k >= 40 else None))
+        t.add(gpu_gauge(t, NVLINK, 180_000, 1800, lambda k, n, g: np.nan if n == BAD and k >= 40 else None))
+        told = sorted((q.node, q.reason) for q in t.run(60).data_quality)
+        n = len(t.nodes)
+        assert told == [
+            ("", f"{MEMORY_TEMP} reports values that cannot be on {n} of {n} nodes, e.g. 1e+18"),
+            (
+                BAD,
+                f"{COPY} reports values that cannot be, e.g. 1e+18; "
+                f"{NVLINK} is gone while the exporter goes on",
+            ),
+        ]
 
     def test_a_rolling_upgrade_that_loses_a_metric_blames_nobody(self):
         t = training(without=[POWER, TEMP])

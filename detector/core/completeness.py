@@ -81,9 +81,12 @@ class Completeness:
         found: list[tuple[str, str, str, str]] = []
         expected = presence.expected(at, forget_s)
         gone = expected & ~fresh
+        refused: dict[int, float] = {}
         if gone.any():
-            gone &= at - presence.last_s >= max(parameters.absence_after_s, 3 * parameters.step_s)
-        found.extend(self._metrics(presence, index, expected, gone, parameters.group_event_share))
+            after_s = max(parameters.absence_after_s, 3 * parameters.step_s)
+            gone &= at - presence.last_s >= after_s
+            refused = _refused_cells(series, index, gone, at - after_s)
+        found.extend(self._metrics(presence, index, expected, gone, refused, parameters.group_event_share))
         found.extend(self._never_seen(presence, index))
         found.extend(_saturated(series, index))
         del found[MAX_FINDINGS:]
@@ -111,7 +114,13 @@ class Completeness:
         self._metric_of_signal = np.concatenate([self._metric_of_signal, np.array(new, dtype=np.int64)])
 
     def _metrics(
-        self, presence: Presence, index: SeriesIndex, expected: BoolArray, gone: BoolArray, share: float
+        self,
+        presence: Presence,
+        index: SeriesIndex,
+        expected: BoolArray,
+        gone: BoolArray,
+        refused: dict[int, float],
+        share: float,
     ) -> Iterator[tuple[str, str, str, str]]:
         """Find metrics that a node lost while the exporter goes on; codes are left out, they come and go."""
         if not gone.any():
@@ -130,19 +139,27 @@ class Completeness:
         silent = (all_lost >= GONE_SHARE * all_had)[exporter]
         whole = gone & ~silent & (lost >= GONE_SHARE * had)[key]
         had_nodes = (had.reshape(n_nodes, n_metrics) > 0).sum(axis=0)
-        by_node: dict[int, set[str]] = defaultdict(set)
+        by_node: dict[int, set[int]] = defaultdict(set)
+        absurd = {int(key[cell]): value for cell, value in refused.items() if whole[cell]}
         of_metric: dict[int, set[int]] = defaultdict(set)
         for pair in np.unique(key[whole]).tolist():
             of_metric[pair % n_metrics].add(pair // n_metrics)
         for number, nodes in of_metric.items():
             if len(nodes) > 1 and len(nodes) >= share * had_nodes[number]:
-                text = f"{self._names[number]} is gone on {len(nodes)} of {had_nodes[number]} nodes"
-                yield "metrics_missing", "", self._names[number], f"{text}, whose exporters go on"
+                where = f"on {len(nodes)} of {had_nodes[number]} nodes"
+                values = [absurd[n * n_metrics + number] for n in nodes if n * n_metrics + number in absurd]
+                text = f"is gone {where}, whose exporters go on"
+                if len(values) == len(nodes):
+                    text = f"reports values that cannot be {where}, e.g. {values[0]:g}"
+                yield "metrics_missing", "", self._names[number], f"{self._names[number]} {text}"
                 continue
             for n in nodes:
-                by_node[n].add(self._names[number])
-        for n, names in by_node.items():
-            text = f"{_named(names)} gone while the exporter goes on"
+                by_node[n].add(number)
+        for n, numbers in by_node.items():
+            refusals = {
+                self._names[k]: absurd[n * n_metrics + k] for k in numbers if n * n_metrics + k in absurd
+            }
+            text = _lost_text({self._names[k] for k in numbers} - set(refusals), refusals)
             yield "metrics_missing", index.nodes[n], "", text
 
     def _never_seen(self, presence: Presence, index: SeriesIndex) -> tuple[tuple[str, str, str, str], ...]:
@@ -193,6 +210,20 @@ def _never_seen(
             yield "never_seen", index.nodes[n], PART_UNITS[u], text
 
 
+def _refused_cells(
+    series: SeriesState, index: SeriesIndex, gone: BoolArray, since: float
+) -> dict[int, float]:
+    """Return the newest value that was refused as one that cannot be, of each gone cell with such."""
+    found: dict[int, float] = {}
+    for batch in series.refused:
+        young = np.flatnonzero(batch.ts_ms > since * 1000.0)
+        cells = index.component_cell[index.series_component[batch.series.take(young)]]
+        chosen = np.flatnonzero((cells >= 0) & gone[cells])
+        values = batch.values.take(young.take(chosen))
+        found.update(zip(cells[chosen].tolist(), values.tolist(), strict=True))
+    return found
+
+
 def _saturated(series: SeriesState, index: SeriesIndex) -> Iterator[tuple[str, str, str, str]]:
     """Find counters at the end of their range, which cannot show another error.
 
@@ -208,7 +239,18 @@ def _saturated(series: SeriesState, index: SeriesIndex) -> Iterator[tuple[str, s
         yield "saturated", index.nodes[index.cell_node[cell]], f"{spec.name} {part}", text
 
 
-def _named(names: set[str]) -> str:
+def _lost_text(gone: set[str], refused: dict[str, float]) -> str:
+    """Say what a node no longer tells: metrics that are gone, and those with a value that cannot be."""
+    told = []
+    if refused:
+        example = refused[min(refused)]
+        told.append(f"{_named(set(refused), 'reports', 'report')} values that cannot be, e.g. {example:g}")
+    if gone:
+        told.append(f"{_named(gone, 'is', 'are')} gone while the exporter goes on")
+    return "; ".join(told)
+
+
+def _named(names: set[str], one: str, several: str) -> str:
     shown = sorted(names)[:MAX_NAMED]
     more = f" and {len(names) - MAX_NAMED} more metrics" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(shown)}{more} {'is' if len(names) == 1 else 'are'}"
+    return f"{', '.join(shown)}{more} {one if len(names) == 1 else several}"

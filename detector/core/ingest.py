@@ -7,6 +7,7 @@ is young enough, which is how targets scraped at different phases meet at one ti
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +23,9 @@ IntArray = NDArray[np.int64]
 
 LARGEST = 1e30
 """No quantity is larger: sums, rates and 32-bit views of such numbers would overflow, so they are dropped."""
+
+KEPT_REFUSED = 5
+"""Batches whose refused values are kept: targets may be scraped more rarely than there are evaluations."""
 
 WRAP = 2.0**32
 WRAP_REACH = 0.1
@@ -100,6 +104,21 @@ def _paths(index: SeriesIndex) -> Paths:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Values of one batch that cannot be: beyond what their metric's range allows.
+
+    Parameters
+    ----------
+    series, ts_ms, values : ndarray of shape (n_refused,)
+        As in a `Batch`.
+    """
+
+    series: IntArray
+    ts_ms: IntArray
+    values: FloatArray
+
+
 @dataclass(slots=True)
 class SeriesState:
     """Newest sample of every series and what it meant; grows with the index.
@@ -108,6 +127,8 @@ class SeriesState:
     ----------
     dropped
         Samples that could not be used, by reason.
+    refused
+        Values that were out of range in the newest batches with such, oldest first.
     """
 
     last_ms: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -122,6 +143,7 @@ class SeriesState:
     is_code: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     stops_at: FloatArray = field(default_factory=lambda: np.zeros(0))
     dropped: dict[str, int] = field(default_factory=dict)
+    refused: deque[Refused] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSED))
     _paths: Paths | None = None
 
     def paths_of(self, index: SeriesIndex) -> Paths:
@@ -209,6 +231,9 @@ def take_in(
     ok &= ~((values == 0.0) & state.zero_is_missing.take(numbers))
     if not ok.all():
         state.dropped["out of range"] = state.dropped.get("out of range", 0) + int((~ok).sum())
+        bad = np.flatnonzero(~ok & ~np.isnan(values))
+        if len(bad):
+            state.refused.append(Refused(numbers.take(bad), ts_ms.take(bad), values.take(bad)))
         usable = np.flatnonzero(ok)
         numbers, ts_ms, values = numbers.take(usable), ts_ms.take(usable), values.take(usable)
     new = np.flatnonzero(state.last_ms.take(numbers) == 0)
