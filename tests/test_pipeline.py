@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from detector.core.neighbours import Neighbours
+from detector.core.parameters import Parameters
 from detector.core.read_back import values_over
 from detector.core.series_view import Scope, SeriesQuery
 from detector.core.shift import WARM_UP_SAMPLES
@@ -12,6 +13,7 @@ from tests.builders import (
     CATALOG,
     STEP,
     TASKS,
+    Point,
     Telemetry,
     gauge,
     gpu_gauge,
@@ -561,3 +563,24 @@ def test_an_incident_of_a_node_that_never_comes_back_ends_after_a_day():
     cleared = [x for x in t.run(1).transitions if x.node == "old001"]
     assert [x.after for x in cleared] == ["cleared"]
     assert t.run(1).incidents == ()
+
+
+def test_what_comes_back_late_after_an_outage_is_not_gone() -> None:
+    """A backlog arrives target by target: the ports of one node come a minute after all others."""
+    name = "node_infiniband_port_data_received_bytes_total"
+
+    def cluster(missing_until: int) -> Telemetry:
+        t = Telemetry(12, parameters=Parameters(absence_after_s=90.0))
+
+        def ports(tick: int, node: str) -> list[Point]:
+            if node == "gpu007" and 60 <= tick < missing_until:
+                return []
+            devices = ({**node_labels(node), "device": f"mlx5_{k}", "port": "1"} for k in range(2))
+            return [(name, labels, 1e9 * tick) for labels in devices]
+
+        t.add(gauge(t, "node_load1", 100.0, 1.0)).add(ports)
+        t.run(120, skip=lambda tick: 50 <= tick < 60)
+        return t
+
+    assert cluster(missing_until=62).ever_suspect() == set()
+    assert cluster(missing_until=120).ever_suspect() == {"gpu007"}

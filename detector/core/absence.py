@@ -26,6 +26,9 @@ EXPECT_AFTER_SAMPLES = 5
 GONE_SHARE = 0.9
 """Share of expected cells that must be missing before an exporter or a part is gone."""
 
+OUTAGE_SHARE = 0.5
+"""Share of an exporter's expected cells over all nodes whose loss is an outage of the monitoring."""
+
 PART_UNITS = ("gpu", "ib_device", "network_device", "disk", "nfs_export")
 """Comparison units whose parts can fall off by themselves."""
 
@@ -94,6 +97,9 @@ class Presence:
         Names of exporters.
     unheard : ndarray of shape (n_cells,), bool
         Cells of muted metrics, which nobody expects; empty for none.
+    resumed_s : ndarray of shape (n_exporters,)
+        Epoch seconds of the newest evaluation at which most of an exporter's cells were missing everywhere.
+        Absences are counted from there: what comes back need not come back in one piece.
     """
 
     n_fresh: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -103,6 +109,7 @@ class Presence:
     unit: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     exporters: list[str] = field(default_factory=list)
     unheard: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    resumed_s: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def grow_to(self, index: SeriesIndex) -> None:
         """Make room for new cells."""
@@ -133,6 +140,14 @@ class Presence:
         """Cells that should be there: seen often enough, and not given up."""
         found = (self.n_fresh >= EXPECT_AFTER_SAMPLES) & (self.exporter >= 0) & (at - self.last_s < forget_s)
         return found & ~self.unheard if len(self.unheard) == len(found) else found
+
+    def note_outages(self, expected: BoolArray, missing: BoolArray, at: float) -> None:
+        """Note which exporters have lost most of their cells at once."""
+        n = len(self.exporters)
+        had = np.bincount(self.exporter[expected], minlength=n)
+        lost = np.bincount(self.exporter[missing], minlength=n)
+        self.resumed_s = grow(self.resumed_s, n, 0.0)  # type: ignore[assignment]
+        np.putmask(self.resumed_s, lost > OUTAGE_SHARE * had, at)
 
 
 def judge_absence(
@@ -172,7 +187,9 @@ def judge_absence(
     if not missing.any():
         return AbsenceReport(silent=np.zeros(n_nodes, dtype=bool))
     node = index.cell_node.astype(np.int64)
-    long_gone = missing & (at - presence.last_s >= absence_after_s)
+    presence.note_outages(expected, missing, at)
+    gone_from = np.maximum(presence.last_s, presence.resumed_s[np.maximum(presence.exporter, 0)])
+    long_gone = missing & (at - gone_from >= absence_after_s)
     key = node * n_exp + np.maximum(presence.exporter, 0)
     shape = (n_nodes, n_exp)
     had = np.bincount(key[expected], minlength=n_nodes * n_exp).reshape(shape)

@@ -15,7 +15,9 @@ from detector.core.culprits import roles
 from detector.core.diagnosis import conclude, is_better, is_hard
 from detector.core.group_events import GroupEvents
 from detector.core.judge import Common
+from detector.core.pool_signs import NOTHING_MOVES
 from detector.core.shared_cause import members_of, shared_label
+from detector.core.stall import codes_about
 from detector.core.teller import Evaluation, Teller
 from detector.outcome import Diagnosis, Evidence, GroupEvent, Incident, Outcome, Status, Transition, Verdict
 from grouping.index import SeriesIndex
@@ -292,12 +294,16 @@ def step_group_events(
         for k, name in enumerate(pools.names)
     }
     sizes = {name: len(mine) for name, mine in nodes.items()}
-    apart = events.step(shared, ev.at, sizes, lambda pool: cause_of(pool, shared, ev, teller))
+    odd = {name for name, incident in open_incidents.items() if incident.state == life.SUSPECT}
+    apart = events.step(shared, ev.at, sizes, lambda pool: cause_of(pool, shared, ev, teller), odd)
     changes = events.changes.step(
         ev.layout, pools.names, index.signals, ev.stats.median, at=ev.at, dt=ev.dt, full_s=full_s
     )
-    odd = {name for name, incident in open_incidents.items() if incident.state == life.SUSPECT}
-    return (*apart, *events.step_whole(changes, ev.at, nodes, odd))
+    stands = {name: change.began for name, change in changes.items() if change.kind in NOTHING_MOVES}
+    began = np.array([stands.get(name, np.nan) for name in pools.names], dtype=np.float64)
+    found = codes_about(teller.direct, index, pools.pool_of, began) if stands else {}
+    codes = {pools.names[k]: text for k, text in found.items()}
+    return (*apart, *events.step_whole(changes, ev.at, nodes, odd, codes))
 
 
 def common_by_name(

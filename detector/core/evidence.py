@@ -150,7 +150,7 @@ def direct_evidence(
     else:
         text = f"state {figure(number)} is a fault value ({severity})"
     if is_blamed:
-        text += "; the whole job waits since about then, and no GPU of another node reported a code"
+        text += "; the whole job waits since about then, and no other node reported a code then"
     row = int(layout.row_of_cell[cell])
     median = float(stats.median[row]) if row >= 0 else float("nan")
     since = float(state.since[k]) if np.isfinite(state.since[k]) else float(state.event_at[k])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.pool_changes import Change, PoolChanges
-from detector.core.pool_signs import FOR_ALL, STALLED, reason_of
+from detector.core.pool_signs import FOR_ALL, SHOWN_ODD, STALLED, reason_of
 from detector.outcome import GroupEvent
 
 BoolArray = NDArray[np.bool_]
@@ -75,6 +75,7 @@ class GroupEvents:
         at: float,
         n_nodes: dict[str, int],
         cause_of: Callable[[str], str] = lambda pool: "",
+        odd: Collection[str] = (),
     ) -> list[GroupEvent]:
         """Advance by one evaluation.
 
@@ -88,6 +89,8 @@ class GroupEvents:
             Size of each pool.
         cause_of
             Names what the nodes of a pool share; asked when an event opens and when it grows.
+        odd
+            Nodes that are suspects, by signals of their own.
 
         Returns
         -------
@@ -107,7 +110,9 @@ class GroupEvents:
             has_grown = known is None or len(all_nodes) > len(known.nodes)
             cause = (cause_of(pool) if has_grown else "") or (known.cause if known else "")
             reason = f"{len(all_nodes)} of {n_nodes.get(pool, 0)} nodes moved together: nobody is to blame"
+            reason += " for that" * bool(all_nodes & set(odd))
             reason += f"; shared: {cause}" if cause else ""
+            reason += suspects_beside(sorted(all_nodes & set(odd)))
             started = known.started_at if known else self.began[pool]
             self.open[pool] = GroupEvent(
                 id=f"{pool}@{int(started)}",
@@ -146,7 +151,12 @@ class GroupEvents:
         self.began, self.last_at = dict(old.began), dict(old.last_at)
 
     def step_whole(
-        self, found: Mapping[str, Change], at: float, nodes: Mapping[str, Sequence[str]], odd: Collection[str]
+        self,
+        found: Mapping[str, Change],
+        at: float,
+        nodes: Mapping[str, Sequence[str]],
+        odd: Collection[str],
+        codes: Mapping[str, str] | None = None,
     ) -> list[GroupEvent]:
         """Advance the events of whole pools by one evaluation.
 
@@ -160,6 +170,8 @@ class GroupEvents:
             Nodes of each pool.
         odd
             Nodes that are suspects.
+        codes
+            By pool the codes that GPUs reported about when its event began, in words.
 
         Returns
         -------
@@ -172,9 +184,10 @@ class GroupEvents:
             if change is None or change.began != event.started_at:
                 ended.append(replace(self.whole.pop(pool), ended_at=at))
         for pool, change in found.items():
-            mine = tuple(sorted(nodes.get(pool, ())))
+            known = self.whole.get(pool)
+            mine = tuple(sorted(nodes.get(pool, ()))) or (known.nodes if known else ())
             name = f"{pool}@{int(change.began)}#whole"
-            if pool not in self.whole and not set(mine) & set(odd):
+            if known is None and not set(mine) & set(odd):
                 self.unexplained.add(name)
             self.whole[pool] = GroupEvent(
                 id=name,
@@ -183,9 +196,20 @@ class GroupEvents:
                 ended_at=None,
                 nodes=mine,
                 metrics=tuple(move.metric for move in change.moves[:SHOWN_METRICS]),
-                reason=reason_of(change.kind, change.began, change.moves, [n for n in mine if n in odd]),
+                reason=reason_of(
+                    *(change.kind, change.began, change.moves, [n for n in mine if n in odd]),
+                    codes=(codes or {}).get(pool, ""),
+                ),
                 cause=f"the whole pool: {len(mine)} of {len(mine)} nodes",
                 kind=change.kind,
             )
         self.unexplained &= {event.id for event in self.whole.values()}
         return [*self.whole.values(), *ended]
+
+
+def suspects_beside(odd: Sequence[str]) -> str:
+    """Say which nodes of a common event are suspects all the same; empty for none."""
+    if not odd:
+        return ""
+    more = f" and {len(odd) - SHOWN_ODD} more" if len(odd) > SHOWN_ODD else ""
+    return f"; suspects by signals of their own: {', '.join(odd[:SHOWN_ODD])}{more}"

@@ -3,7 +3,8 @@
 The level of a metric in a pool is the mean of its groups' medians, so no single node moves it. A short
 window of levels is tested against the last hour of such windows: by their median, their robust spread
 and a smallest change that counts. Checkpoints, evaluations and loading show in the activity of the GPUs
-too, so only levels at the usual activity are compared; a job that waits for something keeps it.
+too, so only levels at the usual activity are compared; a job that waits for something keeps it, or spins
+at a higher one while nothing moves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.peers import MAD_TO_SIGMA
-from detector.core.pool_signs import ACTIVITY, STOPPED, Move, Sign, kind_of, sign_of
+from detector.core.pool_signs import ACTIVITY, STALLED, STOPPED, Move, Sign, kind_of, sign_of
 from grouping.index import Signal
 from grouping.layout import Layout
 
@@ -53,6 +54,12 @@ STOPPED_SHARE = 0.3
 
 NEW_USUAL_S = 3600.0
 """An event that lasts as long is the new usual."""
+
+UNKNOWN_S = 1800.0
+"""Seconds without a level of a pool after which what befell it is over."""
+
+NEVER = -1.0
+"""Before any time, epoch seconds."""
 
 FRESH_WINDOWS = 3.0
 """A window reaches back at most this many times its length, over phases in which nothing is compared."""
@@ -91,6 +98,9 @@ class PoolPast:
     quiet_s: float = 0.0
     apart_s: float = 0.0
     longest_s: float = 0.0
+    busier_at: float = NEVER
+    seen_at: float = NEVER
+    unknown_s: float = 0.0
     moves: tuple[Move, ...] = ()
 
     def forget(self) -> None:
@@ -157,15 +167,18 @@ class PoolChanges:
         count = np.bincount(key, minlength=size)
         total = np.bincount(key, weights=values[known], minlength=size)
         level = np.where(count > 0, total / np.maximum(count, 1), np.nan).reshape(len(names), n)
-        found: dict[str, Change] = {}
         for number, name in enumerate(names):
             if not np.isfinite(level[number]).any():
                 continue
             past = self.pools.setdefault(name, PoolPast())
-            self._advance(past, level[number], at, dt, full_s)
-            if past.is_open:
-                found[name] = Change(past.kind, past.began, past.moves)
-        return found
+            if at > past.seen_at:  # times are seen again after a restart, and are no second past
+                past.seen_at, past.unknown_s = at, 0.0
+                self._advance(past, level[number], at, dt, full_s)
+        for past in self.pools.values():
+            past.unknown_s += dt * (at > past.seen_at)
+            if past.unknown_s > UNKNOWN_S:
+                past.close()
+        return {k: Change(p.kind, p.began, p.moves) for k, p in self.pools.items() if p.is_open}
 
     def _look_up(self, layout: Layout, signals: Sequence[Signal]) -> None:
         if layout is self._layout:
@@ -202,7 +215,9 @@ class PoolChanges:
         if warm and abs(activity - usual) > max(self.signs[active[0]].least, ACTIVITY_SIGMAS * spread):
             past.apart_s += dt
             if past.apart_s <= max(2 * full_s, LONGER * past.longest_s) or len(past.usual) < SURE_FROM:
-                return
+                if activity < usual:
+                    return
+                past.busier_at = at
         elif past.apart_s:
             past.longest_s, past.apart_s = max(past.longest_s, min(past.apart_s, NEW_USUAL_S)), 0.0
         past.window.append((at, level))
@@ -232,9 +247,11 @@ class PoolChanges:
         if len(past.usual) >= WARM_UP:
             moves, raised = self._moves(past.usual, now)
             kind = kind_of(moves, raised)
+        if past.window[0][0] <= past.busier_at and kind != STALLED:
+            return
         if kind:
             if not past.kind:
-                past.began = self._began(past, samples, moves[0])
+                past.began = min(self._began(past, samples, moves[0]), at - max(past.apart_s - dt, 0.0))
             past.kind, past.moves, past.quiet_s = kind, tuple(moves), 0.0
             past.held_s += dt
             past.is_open = past.is_open or past.held_s >= 0.5 * full_s
@@ -288,6 +305,7 @@ class PoolChanges:
                     "held_s": past.held_s,
                     "is_open": past.is_open,
                     "longest_s": past.longest_s,
+                    "seen_at": past.seen_at,
                     "moves": [[m.metric, m.meaning, m.before, m.now, m.strength] for m in past.moves],
                 }
                 for name, past in self.pools.items()
@@ -318,7 +336,7 @@ class PoolChanges:
             past.activity = [float(x) for x in saved["activity"]][-HISTORY_SAMPLES:]
             past.kind, past.began = str(saved["kind"]), float(saved["began"])
             past.held_s, past.is_open = float(saved["held_s"]), bool(saved["is_open"])
-            past.longest_s = float(saved["longest_s"])
+            past.longest_s, past.seen_at = float(saved["longest_s"]), float(saved.get("seen_at", NEVER))
             past.moves = tuple(
                 Move(str(metric), str(meaning), *(float(x) for x in numbers))
                 for metric, meaning, *numbers in saved["moves"]

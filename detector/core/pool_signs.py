@@ -35,6 +35,9 @@ TITLES: Mapping[str, str] = {
 FOR_ALL = frozenset({STORAGE, FABRIC, HOT})
 """Events that no single machine of the pool causes."""
 
+NOTHING_MOVES = frozenset({STOPPED, STALLED})
+"""Events at whose beginning a code of a GPU is worth telling."""
+
 SLOWER_MEANINGS = 2
 """So many of power, NVLink traffic and fabric traffic must fall together for a slower job."""
 
@@ -159,7 +162,7 @@ def kind_of(moves: Sequence[Move], raised: frozenset[str]) -> str:
     return SLOWER if is_slower else ""
 
 
-def reason_of(kind: str, began: float, moves: Sequence[Move], odd: Sequence[str]) -> str:
+def reason_of(kind: str, began: float, moves: Sequence[Move], odd: Sequence[str], codes: str = "") -> str:
     """Say in one sentence what befalls a pool, by which signals, and who is odd beside it.
 
     Parameters
@@ -172,12 +175,15 @@ def reason_of(kind: str, began: float, moves: Sequence[Move], odd: Sequence[str]
         Strongest first.
     odd
         Nodes of the pool that are suspects.
+    codes
+        Codes that GPUs reported about when it began, in words.
     """
     since = f"{datetime.fromtimestamp(began, UTC):%H:%M} UTC"
     shown: dict[str, Move] = {}
     for move in moves:
         shown.setdefault(move.meaning, move)
     signals = ", ".join(move.text for move in list(shown.values())[:SHOWN_MOVES])
+    signals += f"; about then GPUs reported {codes}" if codes else ""
     if not odd:
         return f"{TITLES[kind]} since {since}: {signals}; no node is odd"
     names = ", ".join(sorted(odd)[:SHOWN_ODD])

@@ -43,7 +43,8 @@ CAUSES = (
 )
 """Globs of label names in the order in which they are preferred; other labels come last."""
 
-NO_CAUSE = ("__name__", "operation", "mode", "device", "port", "gpu", "cpu", "uuid", "*_uuid", "instance")
+NO_CAUSE = ("__name__", "operation", "mode", "device", "port", "gpu", "pci_bus_id", "cpu",
+            "uuid", "*_uuid", "instance")  # fmt: skip
 """Labels that tell what is measured or who, not what is shared."""
 
 

@@ -20,6 +20,9 @@ BEFORE_S, AFTER_S = 300.0, 60.0
 BLAMED = 1.0
 """What the code is worth then: it names its node."""
 
+SHOWN_CODES = 3
+"""Codes named in the sentence of an event at most."""
+
 
 def blame(
     score: FloatArray,
@@ -47,16 +50,53 @@ def blame(
     -------
     ndarray of shape (n_direct,)
     """
-    held = np.flatnonzero((score > 0) & np.isfinite(state.event_at) & (state.rule == CODES))
-    if not len(held) or not np.isfinite(stalled_since).any():
+    if not np.isfinite(stalled_since).any():
         return score
-    node = index.cell_node[state.cells[held]]
-    pool = pool_of[node]
-    began = np.append(stalled_since, np.nan)[pool]  # the last one is for nodes of no pool
-    about_then = (state.since[held] >= began - BEFORE_S) & (state.since[held] <= began + AFTER_S)
+    held = _about(state, index, pool_of, stalled_since)
+    held = held[score[held] > 0]
+    pool = pool_of[index.cell_node[state.cells[held]]]
     raised = score.copy()
-    for number in np.unique(pool[about_then]).tolist():
-        mine = held[about_then & (pool == number)]
+    for number in np.unique(pool).tolist():
+        mine = held[pool == number]
         if len(np.unique(index.cell_node[state.cells[mine]])) == 1:
             raised[mine] = np.maximum(raised[mine], BLAMED)
     return raised
+
+
+def codes_about(
+    state: DirectState, index: SeriesIndex, pool_of: NDArray[np.int32], began: FloatArray
+) -> dict[int, str]:
+    """Name the codes that GPUs reported about when something befell their pool.
+
+    Parameters
+    ----------
+    state, index, pool_of
+        As for `blame`.
+    began : ndarray of shape (n_pools,)
+        Epoch seconds, NaN for pools that are not asked for.
+
+    Returns
+    -------
+    dict
+        Codes, parts and nodes in words by number of the pool, for pools with any.
+    """
+    told: dict[int, list[str]] = {}
+    for k in _about(state, index, pool_of, began).tolist():
+        cell = state.cells[k]
+        node, part = int(index.cell_node[cell]), index.parts[index.cell_part[cell]]
+        code = f"code {state.event_value[k]:.0f} on {index.nodes[node]} {part}".rstrip()
+        told.setdefault(int(pool_of[node]), []).append(code)
+    return {
+        pool: ", ".join(sorted(codes)[:SHOWN_CODES])
+        + (f" and {len(codes) - SHOWN_CODES} more" if len(codes) > SHOWN_CODES else "")
+        for pool, codes in told.items()
+    }
+
+
+def _about(
+    state: DirectState, index: SeriesIndex, pool_of: NDArray[np.int32], began: FloatArray
+) -> NDArray[np.int64]:
+    """Return the places of the codes held that came about when something befell their pool."""
+    held = np.flatnonzero(np.isfinite(state.event_at) & (state.rule == CODES))
+    then = np.append(began, np.nan)[pool_of[index.cell_node[state.cells[held]]]]  # the last one: of no pool
+    return held[(state.since[held] >= then - BEFORE_S) & (state.since[held] <= then + AFTER_S)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from detector.core.absence import AbsenceReport
 from detector.core.continuity import Continuity
 from detector.core.diagnosis import is_hard, worth
-from detector.core.direct import DirectState
+from detector.core.direct import CODES, DirectState
 from detector.core.evidence import PLURAL, direct_evidence, peer_evidence
 from detector.core.grown import NOTHING, Grown, trend_evidence
 from detector.core.ingest import CellValues
@@ -104,7 +104,7 @@ class Teller:
                     *(self.index, ev.layout, ev.stats, ev.cells.value, self.direct, k),
                     score=score,
                     n_siblings=len(self._siblings(int(self.index.cell_signal[self.direct.cells[k]]), cells)),
-                    is_blamed=bool(worth_of_events[k] < BLAMED <= score),
+                    is_blamed=bool(self.direct.rule[k] == CODES and worth_of_events[k] < BLAMED <= score),
                 )
             )
         found.extend(self._absences(ev, node))
@@ -118,9 +118,12 @@ class Teller:
     def _pointed_to(self, ev: Evaluation, cells: IntArray, found: Sequence[Evidence]) -> list[Evidence]:
         """Describe the parts that node-wide deviations point to and that do not deviate enough themselves."""
         told: list[Evidence] = []
+        active = np.intersect1d(ev.active.cell, cells)
+        signals = [self.index.signals[s] for s in self.index.cell_signal[active].tolist()]
+        deviating = {signal.spec.unit for signal in signals if not signal.per_node}
         for unit, since in units_pointed_to(found).items():
             cell = part_that_stands_out(self.index, unit, cells, ev.worse)
-            if cell is None or (ev.active.cell == cell).any():
+            if cell is None or unit in deviating:
                 continue
             item = peer_evidence(
                 self.index,
