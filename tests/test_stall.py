@@ -22,7 +22,7 @@ def job(
     n_after: int = 14,
     port_down: str = "",
 ) -> Telemetry:
-    """Twelve nodes of one job; `codes`: tick and code of a node's GPU 2; `util`: the level before and after."""
+    """Twelve nodes of one job; `codes`: tick and code of a node's GPU 2; `util`: before and after."""
     telemetry = Telemetry(12)
 
     def waits(tick: int) -> bool:
