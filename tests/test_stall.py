@@ -21,6 +21,8 @@ def job(
     util: tuple[float, float] = (99.0, 99.0),
     n_after: int = 14,
     port_down: str = "",
+    again: dict[str, tuple[int, int]] | None = None,
+    remounted: str = "",
 ) -> Telemetry:
     """Twelve nodes of one job; `codes`: tick and code of a node's GPU 2; `util`: before and after."""
     telemetry = Telemetry(12)
@@ -38,6 +40,8 @@ def job(
         if node == lost and tick >= STALL and gpu == 1:
             return 79.0
         since, code = codes.get(node, (10**9, 0))
+        if again and node in again and tick >= again[node][0]:
+            code = again[node][1]
         return float(code) if gpu == 2 and tick >= since else 0.0
 
     def busy(tick: int, node: str, gpu: int) -> float:
@@ -48,7 +52,12 @@ def job(
         return [(PORT, {**node_labels(node), "device": "mlx5_0", "port": "1"}, state)]
 
     telemetry.add(gpu_gauge(telemetry, UTIL, 99.0, 0.4, busy))
-    telemetry.add(port)
+
+    def readonly(tick: int, node: str) -> list[Point]:
+        labels = {**node_labels(node), "mountpoint": "/", "device": "/dev/md0", "fstype": "ext4"}
+        return [("node_filesystem_readonly", labels, float(node == remounted and tick >= STALL - 1))]
+
+    telemetry.add(port).add(readonly)
     telemetry.add(gpu_gauge(telemetry, POWER, 860.0, 8.0, power))
     telemetry.add(gpu_gauge(telemetry, NVLINK, 2e5, 2e3, nvlink))
     telemetry.add(gpu_gauge(telemetry, XID, 0.0, 0.0, xid))
@@ -170,6 +179,21 @@ def test_a_job_that_stops_names_nobody_and_tells_the_code() -> None:
     assert event.kind == "job_stopped"
     assert "99 to" in event.reason
     assert event.reason.endswith("; about then GPUs reported code 31 on gpu005 gpu 2; no node is odd")
+
+
+def test_a_file_system_is_no_code_of_a_program() -> None:
+    telemetry = job({"gpu005": (STALL - 2, 31)}, remounted="gpu007")
+    assert "gpu005" in suspects(telemetry.outcomes[-1])
+    telemetry = job({}, remounted="gpu007")
+    assert "waits" not in "".join(e.reason for v in telemetry.outcomes[-1].verdicts for e in v.evidence)
+
+
+def test_the_newest_of_several_codes_is_looked_at_as_well() -> None:
+    telemetry = job({"gpu005": (STALL - 25, 31)}, again={"gpu005": (STALL - 1, 13)})
+    assert suspects(telemetry.outcomes[-1]) == ["gpu005"]
+    both = {"gpu005": (STALL - 2, 31), "gpu006": (STALL - 25, 31)}
+    telemetry = job(both, again={"gpu006": (STALL - 1, 13)})
+    assert "waits" not in "".join(e.reason for v in telemetry.outcomes[-1].verdicts for e in v.evidence)
 
 
 def test_a_port_that_is_down_is_not_blamed_for_a_job_that_goes_on() -> None:

@@ -97,6 +97,11 @@ def _about(
     state: DirectState, index: SeriesIndex, pool_of: NDArray[np.int32], began: FloatArray
 ) -> NDArray[np.int64]:
     """Return the places of the codes held that came about when something befell their pool."""
-    held = np.flatnonzero(np.isfinite(state.event_at) & (state.rule == CODES))
+    held: NDArray[np.int64] = np.flatnonzero(np.isfinite(state.event_at) & (state.rule == CODES))
+    signals = [index.signals[s] for s in index.cell_signal[state.cells[held]].tolist()]
+    held = held[np.array([signal.spec.unit == "gpu" for signal in signals], dtype=bool)]
     then = np.append(began, np.nan)[pool_of[index.cell_node[state.cells[held]]]]  # the last one: of no pool
-    return held[(state.since[held] >= then - BEFORE_S) & (state.since[held] <= then + AFTER_S)]
+    about = np.zeros(len(held), dtype=bool)
+    for times in (state.since[held], state.event_at[held]):
+        about |= (times >= then - BEFORE_S) & (times <= then + AFTER_S)
+    return np.asarray(held[about])
