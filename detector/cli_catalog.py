@@ -115,7 +115,8 @@ def catalog_check(
         return
     if not any(unit.n_series for unit in report.units):
         complaint = f"not one series of the catalog's {len(chosen.specs)} metrics is there"
-        Console().print(f"{complaint}: is it the right address, tenant and label filter?", highlight=False)
+        where = f"{complaint} in the last {minutes:g} min (--minutes)" if case is None else complaint
+        Console().print(f"{where}: is it the right address, tenant and label filter?", highlight=False)
         raise typer.Exit(NOTHING_THERE)
     for table in report_tables(report):
         Console().print(table)

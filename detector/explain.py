@@ -206,7 +206,8 @@ def _direct_why(pipeline: Pipeline, k: int, score: float, severity: Severity, dt
     if score >= 1.0:
         return "decides alone"
     if score > 0.0:
-        return "counts, and decides together with others or when it repeats"
+        again = " or when it repeats" if severity is Severity.ERROR else ""
+        return f"counts, and decides together with others{again}"
     if BASE_SCORE[severity] <= 0.0:
         return "shown, never counted"
     if is_held:

@@ -1,6 +1,6 @@
 """From a budget of false alarms to thresholds.
 
-Peer evidence names a healthy node in two ways: one signal alone at twice its threshold, or signals
+Peer evidence names a healthy node in two ways: one signal alone at 1 / `TARGET_SHARE` thresholds, or signals
 of two targets at their thresholds at once. Half of the budget goes to each. With M signals, W
 windows of a full continuity per cluster and month, and a rate r at which each signal crosses its
 threshold, chance brings two together ``(M r)^2 / (2 W)`` times: that is half the budget B at

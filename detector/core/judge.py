@@ -38,7 +38,7 @@ down is the port that carries nothing."""
 
 PER_DOUBLING, LONGER_LIMIT = 0.25, 1.5
 """What deviates weighs this share more with each doubling of its time, up to a limit: one signal at its plain
-threshold never decides alone."""
+threshold decides alone after a quarter of an hour at the earliest."""
 
 SHIFT_SHARE = 0.75
 """A change of habit is worth this share of an equal deviation from the peers: what sound members usually
