@@ -233,7 +233,12 @@ def _signal(
     if fate is Fate.MOVED and by_peers in _LET_OFF:
         let_off = _why(replace(made, fate=by_peers), last_at, ev.at, pipeline.parameters.min_peers)
         why += f"; against its peers {let_off}"
-    return replace(made, why=why, score=max(made.score, made.change.score))
+    score_told = max(made.score, made.change.score)
+    active = ev.active.score[ev.active.cell == cell]
+    if len(active) and active.max() < score_told - 0.01:
+        score_told = round(float(active.max()), DIGITS)
+        why += "; held back: its node works more than its peers"
+    return replace(made, why=why, score=score_told)
 
 
 def _own(told: Concluded, cell: int) -> float | None:

@@ -42,6 +42,7 @@ from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
 from detector.core.views import GroupSummary, group_summaries
 from detector.core.window import Frame, Window
+from detector.core.workload import explained_by_work
 from detector.outcome import Incident, Outcome
 from detector.source.base import Batch
 from grouping.catalog import Catalog
@@ -213,6 +214,7 @@ class Pipeline:
             common = together(common, shared)
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
+        active = explained_by_work(active, index)
         own = own * ("standing" in p.layers)
         grown = memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
         grown = grown.only(~memory.unheard[grown.cell])
@@ -358,10 +360,9 @@ class Pipeline:
         )
         decided = decide(ev.scores, self.memory.node_clock, self.full_s, ev.dt)
         if "recurrence" in p.layers:
-            peers = instant - ev.scores.hard
-            decided |= self.recurrence.step(
-                peers, index.nodes, ev.pools.in_grace, at=ev.at, full_s=self.full_s
-            )
+            peers = np.where(known, ev.scores.peers, np.nan)
+            fresh = ev.pools.in_grace
+            decided |= self.recurrence.step(peers, index.nodes, fresh, at=ev.at, full_s=self.full_s)
         suspects = {name for name, incident in self.open.items() if incident.state == life.SUSPECT}
         fresh_suspects = decided & ~np.array([name in suspects for name in index.nodes], dtype=bool)
         guarded, held = self.guard.step(

@@ -25,7 +25,7 @@ from detector.pipeline import Pipeline
 from grouping.pools import PoolRules, PoolTracker
 from simulator.cluster import Cluster
 from simulator.config import ClusterConfig
-from tests.builders import CATALOG, Telemetry, gauge, gpu_gauge, gpu_labels, suspects
+from tests.builders import CATALOG, Telemetry, gauge, gpu_gauge, gpu_labels, node_labels, suspects
 from tests.naive import naive_median
 
 REMAPS, SYMBOLS = "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"
@@ -390,3 +390,19 @@ def test_three_simulated_days_of_slow_remapping_name_the_gpu_and_nobody_else():
     at, reason = told["gpu003", "gpu 5"]
     assert at - onset < 1.5 * 86_400
     assert "in 24 h" in reason
+
+
+@pytest.mark.parametrize(("room", "named"), [(1.5e11, {BAD}), (5e12, set())], ids=["full soon", "ample"])
+def test_room_that_shrinks_counts_when_it_will_be_used_up_soon(room: float, named: set[str]) -> None:
+    t = Telemetry(12)
+
+    def avail(tick: int, node: str):
+        used = 1e9 * max(0, tick - 30) if node == BAD else 0.0
+        labels = {**node_labels(node), "device": "/dev/md0", "fstype": "ext4", "mountpoint": "/"}
+        return [("node_filesystem_avail_bytes", labels, room - used + 1e6 * float(t.rng.normal()))]
+
+    t.add(avail).add(gauge(t, "node_load1", 40.0, 1.0))
+    t.run(140)
+    grown = [e for o in t.outcomes for v in o.verdicts for e in v.evidence if e.layer is Layer.TREND]
+    assert t.ever_suspect() == named
+    assert bool(grown) == bool(named)

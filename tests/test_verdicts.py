@@ -144,7 +144,7 @@ def test_a_rack_is_named_as_what_the_nodes_of_a_group_event_share():
 
 def test_four_nodes_at_once_are_one_event_and_three_are_three_suspects():
     zero, pool = np.zeros(60), np.zeros(60, dtype=np.int32)
-    scores = NodeScores(zero, zero, zero, zero, zero)
+    scores = NodeScores(zero, zero, zero, zero, zero, zero)
     everybody, nobody = np.ones(60, dtype=bool), np.zeros(60, dtype=bool)
     for n, guarded in ((3, False), (4, True)):
         decided = np.arange(60) < n
@@ -156,7 +156,7 @@ def test_four_nodes_at_once_are_one_event_and_three_are_three_suspects():
 
 def test_who_was_part_of_such_an_event_is_held_back_for_ten_minutes():
     zero, pool, names = np.zeros(60), np.zeros(60, dtype=np.int32), [f"n{k}" for k in range(60)]
-    scores = NodeScores(zero, zero, zero, zero, zero)
+    scores = NodeScores(zero, zero, zero, zero, zero, zero)
     guard = Guard()
 
     def held(n, at, scores=scores):
@@ -167,12 +167,14 @@ def test_who_was_part_of_such_an_event_is_held_back_for_ten_minutes():
     assert held(2, 1000.0 + GUARD_HOLD_S) == 2, "the rest of the event"
     assert held(2, 1001.0 + GUARD_HOLD_S) == 0
     assert held(4, 3000.0) == 4
-    assert held(2, 3030.0, NodeScores(zero, zero, zero + 1.0, zero, zero)) == 0, "direct signals are named"
+    assert held(2, 3030.0, NodeScores(zero, zero, zero + 1.0, zero, zero, zero)) == 0, (
+        "direct signals are named"
+    )
 
 
 def test_a_fourth_node_within_ten_minutes_is_held_back_with_those_to_come():
     zero, pool, names = np.zeros(60), np.zeros(60, dtype=np.int32), [f"n{k}" for k in range(60)]
-    scores = NodeScores(zero, zero, zero, zero, zero)
+    scores = NodeScores(zero, zero, zero, zero, zero, zero)
     guard = Guard()
     named: set[int] = set()
 

@@ -294,6 +294,8 @@ class NodeScores:
         and trends.
     own : ndarray of shape (n_nodes,)
         What is measured over a long time already, see `over_time`.
+    peers : ndarray of shape (n_nodes,)
+        What deviates from the peers or from its habit at this very evaluation alone.
     """
 
     instant: FloatArray
@@ -301,6 +303,7 @@ class NodeScores:
     hard: FloatArray
     shifted: FloatArray
     own: FloatArray
+    peers: FloatArray
 
 
 def node_scores(
@@ -348,8 +351,9 @@ def node_scores(
     hard = np.minimum(hard, HARD_CAP)
     own = np.zeros(n_nodes) if own is None else own
     besides = hard + trend
+    now_by_peers = instant / node_threshold
     instant, lasting = (np.maximum(peers / node_threshold, own) + besides for peers in (instant, lasting))
-    return NodeScores(instant, lasting, hard, moved + besides, own)
+    return NodeScores(instant, lasting, hard, moved + besides, own, now_by_peers)
 
 
 def needed_s(scores: NodeScores, full_s: float) -> FloatArray:

@@ -8,7 +8,7 @@ the number of such cells. Growth is compared when a block has ended, so most eva
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,9 @@ HOURS = 168
 
 DECIDES = 1.0
 """Growth is worth at most this: plain growth may decide alone."""
+
+FULL_WITHIN_S = 3600.0
+"""Room on a filesystem that shrinks counts when at that pace it is used up within so long."""
 
 SUPPORTS = 0.7
 """... and at most this where a rise is normal: such growth never decides alone."""
@@ -298,6 +301,10 @@ class Trend:
         floor = np.array([[spec.floor_abs, spec.floor_rel] for spec in specs])[signal]
         least = scale.floor_share * np.maximum(floor[:, 0], floor[:, 1] * level)
         found = gauge_growth(stages, rows, side, least)
+        is_room = np.array([spec.unit == "filesystem" for spec in specs])[signal]
+        paces = np.abs(found.amount) / scale.seconds(scale.n_steady)
+        is_ample = np.nan_to_num(stages[-1]) > FULL_WITHIN_S * paces
+        found = replace(found, score=np.where(is_room & is_ample, 0.0, found.score))
         most = np.full(len(chosen), DECIDES)
         return grown_of(found, cell, k, end - scale.seconds(scale.n_steady), index, rows, most)
 
