@@ -212,6 +212,18 @@ class TestReplay:
         assert done.code == 2
         assert f"{folder}/incident.yaml: line 3: " in done.sentence()
 
+    @pytest.mark.parametrize(("key", "value"), [("end", 1e15), ("step_s", 0.0001)])
+    def test_a_description_that_asks_for_too_much(
+        self, run: Run, case: Path, tmp_path: Path, key: str, value: float
+    ) -> None:
+        labelled(case, tmp_path / "long", healthy=True, **{key: value})
+        done = run("replay", "long")
+        assert (done.code, done.out) == (2, "")
+        assert f"long/incident.yaml: {key} " in done.sentence()
+        done = run("evaluate", "long")
+        assert done.code == 3
+        assert f"incident.yaml: {key} " in done.out
+
     def test_a_result_that_cannot_be_written_is_shown_first(self, run: Run, case: Path) -> None:
         done = run("replay", case, "--json", "/no/such/folder/out.jsonl")
         assert done.code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -17,6 +18,12 @@ FILE_NAME = "incident.yaml"
 MAX_BYTES = 8 << 20
 MADE = ("recorded", "reconstructed", "synthetic")
 GRADES = ("faint", "visible")
+
+MAX_EVALUATIONS = 1_000_000
+"""Evaluations that a recording may ask for, ``(end - start) / step_s``: 347 days of one every 30 s."""
+
+LATEST_S = 4_102_444_800
+"""The year 2100 in epoch seconds; a later time is one in milliseconds, or a slip of the pen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +143,7 @@ def load_recording(path: Path) -> Recording:
     if not path.exists() and not file.exists():
         raise SourceDecode(f"{path}: no such recording")
     entry = _Entry(file, "", _read_yaml(file))
-    start, end = entry.number("start"), entry.number("end")
-    if end < start:
-        raise entry.wrong("end", "must not be before start")
-    step_s = entry.number("step_s")
-    if step_s <= 0:
-        raise entry.wrong("step_s", "must be above 0")
+    start, end, step_s = _time(entry)
     faults = tuple(_fault(one) for one in entry.entries("faults"))
     return Recording(
         id=entry.text("id"),
@@ -194,9 +196,11 @@ class _Entry:
         value = self._get(key, None, required=required)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.wrong(key, f"must be a number, not {_shown(value)}")
-        return float(value)
+        if not isinstance(value, bool) and isinstance(value, int | float):
+            with suppress(OverflowError):
+                if math.isfinite(value):
+                    return float(value)
+        raise self.wrong(key, f"must be a number, not {_shown(value)}")
 
     def text(self, key: str, *, required: bool = True) -> str:
         value = self._get(key, "", required=required)
@@ -234,6 +238,22 @@ class _Entry:
         if end < onset:
             raise self.wrong("end", "must not be before onset")
         return onset, end
+
+
+def _time(entry: _Entry) -> tuple[float, float, float]:
+    """Return start, end and step; what nobody can have recorded would be evaluated for ever."""
+    start, end, step_s = entry.number("start"), entry.number("end"), entry.number("step_s")
+    for key, value in (("start", start), ("end", end)):
+        if not 0 <= value <= LATEST_S:
+            raise entry.wrong(key, f"must be epoch seconds from 0 to {LATEST_S}, not {value:g}")
+    if end < start:
+        raise entry.wrong("end", "must not be before start")
+    if not 0 < step_s <= LATEST_S:
+        raise entry.wrong("step_s", f"must be above 0 and at most {LATEST_S}, not {step_s:g}")
+    if end - start > MAX_EVALUATIONS * step_s:
+        asked = f"{step_s:g} asks for {(end - start) / step_s:.4g} evaluations between start and end"
+        raise entry.wrong("step_s", f"{asked}; at most {MAX_EVALUATIONS} are made")
+    return start, end, step_s
 
 
 def _fault(entry: _Entry) -> RecordedFault:
