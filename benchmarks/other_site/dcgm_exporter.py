@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def tell_gpus(site: Site, n: int, exporter: Exporter) -> None:
 
 def _uuid(rng: np.random.Generator) -> str:
     parts = tuple(rng.integers(0, 2**bits) for bits in (32, 16, 16, 16, 48))
-    return "GPU-%08x-%04x-%04x-%04x-%012x" % parts
+    return "GPU-{:08x}-{:04x}-{:04x}-{:04x}-{:012x}".format(*parts)
 
 
 def _physics(site: Site, n: int, g: int, inlet: Array, host_resistance: np.float32) -> _Physics:
@@ -139,8 +140,7 @@ def _segments(site: Site, n: int, g: int) -> Iterator[tuple[dict[str, str], Arra
     pods, drivers = site.pods[n], site.drivers[n]
     cuts = {0, site.n_points, *(pod.start for pod in pods), *(pod.end for pod in pods)}
     cuts |= {point for point, _ in drivers}
-    ordered = sorted(cuts)
-    for start, end in zip(ordered, ordered[1:], strict=False):
+    for start, end in pairwise(sorted(cuts)):
         where = np.zeros(site.n_points, bool)
         where[start:end] = True
         labels = {"DCGM_FI_DRIVER_VERSION": [v for point, v in drivers if point <= start][-1]}

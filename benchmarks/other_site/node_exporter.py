@@ -112,7 +112,7 @@ def _tell_memory(site: Site, n: int, exporter: Exporter, load: Load) -> None:
         "Slab": slab,
         "SReclaimable": slab * 0.7,
         "SUnreclaim": slab * 0.3,
-        "KernelStack": 45e6 + 0.4e6 * load.busy,
+        "KernelStack": flat * 45e6 + 0.4e6 * load.busy,
         "PageTables": used * 0.0021,
         "Committed_AS": used * 1.6 + shared,
         "VmallocUsed": flat * 1.3 * GIB,

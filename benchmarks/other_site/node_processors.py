@@ -123,7 +123,7 @@ def _tell_load(site: Site, n: int, exporter: Exporter, load: Load) -> None:
     queue = busy * 1.15 + host.blocked[n] + load.waiting
     for minutes in (1, 5, 15):
         share = 1 - np.exp(-POINT_S / (60 * minutes))
-        averaged = smoothed(queue * (1 + 0.1 * noise.normal()), share)
+        averaged = smoothed(queue * (1 + 0.1 * noise.normal()), share, before=queue[0])
         exporter.gauge(f"node_load{minutes}", {}, averaged, decimals=2)
     exporter.gauge("node_procs_running", {}, 1 + rng.poisson(np.maximum(busy, 0)))
     blocked = rng.poisson(np.maximum(host.blocked[n] + load.waiting * 0.5, 0))

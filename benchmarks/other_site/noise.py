@@ -106,9 +106,20 @@ class Noise:
         return total
 
 
-def smoothed(values: Array, share: float) -> Array:
-    """Return exponentially smoothed values that begin settled; `share` is the weight of a new value."""
-    return np.asarray(lfilter([share], [1, -(1 - share)], values, zi=[values[0] * (1 - share)])[0])
+def smoothed(values: Array, share: float, *, before: float | None = None) -> Array:
+    """Return exponentially smoothed values.
+
+    Parameters
+    ----------
+    values
+        For each point.
+    share
+        Weight of a new value.
+    before
+        Value before the first point, None for the first value.
+    """
+    settled = values[0] if before is None else before
+    return np.asarray(lfilter([share], [1, -(1 - share)], values, zi=[settled * (1 - share)])[0])
 
 
 def in_pages(values: Array) -> Array:

@@ -22,8 +22,8 @@ class Target:
     ----------
     labels
         Labels that the scraper adds to every series.
-    times_ms, points, reads
-        For each scrape: epoch milliseconds, the point at which it happens, and the point whose state it shows.
+    times_ms, reads, points
+        For each scrape: epoch milliseconds, the point whose state it shows, and that at which it happens.
     is_up
         For each scrape, whether it succeeds.
     """

@@ -24,7 +24,8 @@ class GpuState:
     Attributes
     ----------
     work, busy
-        Work done as a share of what a GPU can do; share of the time that a kernel runs, which a waiting one does too.
+        Work done as a share of what a GPU can do; share of the time that a kernel runs, as one does that
+        waits for others.
     clock, heating
         Factors on the clock and on the thermal resistance.
     memory_mib

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -46,7 +47,12 @@ def write_case(case: OtherCase, folder: Path) -> Path:
     site = state_of(case)
     path = folder / case.name
     path.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path / SERIES_NAME, "wt", compresslevel=1, encoding="utf-8") as file:
+    with (
+        (path / SERIES_NAME).open("wb") as raw,
+        # without the time of writing, the same case is the same bytes
+        gzip.GzipFile("", "wb", compresslevel=1, fileobj=raw, mtime=0) as packed,
+        TextIOWrapper(packed, encoding="utf-8") as file,
+    ):
         _write_series(site, file)
     _write_labels(site, case, path / FILE_NAME)
     return path
