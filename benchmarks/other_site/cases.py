@@ -1,4 +1,4 @@
-"""The cases: 24 with one fault or two (one has only a dead exporter), and 10 in which nothing is wrong."""
+"""The cases: 23 with one fault or two, one with only a dead exporter, and 10 in which nothing is wrong."""
 
 from __future__ import annotations
 

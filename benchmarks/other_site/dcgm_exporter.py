@@ -59,7 +59,7 @@ def tell_gpus(site: Site, n: int, exporter: Exporter) -> None:
 
 
 def _uuid(rng: np.random.Generator) -> str:
-    parts = tuple(rng.integers(0, 2**bits) for bits in (32, 16, 16, 16, 48))
+    parts = tuple(int(rng.integers(0, 2**bits)) for bits in (32, 16, 16, 16, 48))
     return "GPU-{:08x}-{:04x}-{:04x}-{:04x}-{:012x}".format(*parts)
 
 
@@ -104,7 +104,7 @@ def _metrics(site: Site, n: int, g: int, physics: _Physics, *, had_remapped: boo
     pcie = gpu.pcie[n, g] * gpu.pcie_factor[n, g]
     energy_mj = noise.counter(physics.power_w * 1000, rng.uniform(1e11, 9e12), boots)
     replay_rate = gpu.replays[n, g] + (0.0006 if rng.random() < OLD_REPLAYS else 0)
-    old_replays = 0 if rng.random() < 0.7 else rng.integers(1, 400)
+    old_replays = 0 if rng.random() < 0.7 else int(rng.integers(1, 400))
     replays = noise.counter(replay_rate, old_replays, boots, whole=True)
     remapped = gpu.remapped_correctable[n, g] + (2 if had_remapped else 0)
     yield "DCGM_FI_DEV_SM_CLOCK", np.round(physics.clock_mhz / 15) * 15, None

@@ -25,8 +25,8 @@ class Hardware:
     power_limit_w, idle_power_w
         Of a GPU.
     boost_clock_mhz, memory_clock_mhz, idle_clock_share, parked_clock_mhz
-        Clocks of a GPU. An idle one has a share of the boost clock; where `parked_clock_mhz` is not 0, nine of
-        ten have that clock instead, and the others keep the boost clock.
+        Clocks of a GPU. An idle one has a share of the boost clock; where `parked_clock_mhz` is not 0, nine
+        of ten have that clock instead, and the others keep the boost clock.
     gpu_memory_mib, gpu_memory_reserved_mib
         Memory of a GPU.
     has_nvlink, has_memory_temperature

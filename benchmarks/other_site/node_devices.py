@@ -33,8 +33,8 @@ def _tell_disk(site: Site, n: int, exporter: Exporter, disk: int, device: str) -
     noise, host, is_system = site.noise, site.host, disk == SYSTEM_DISK
     labels, zero, latency = {"device": device}, site.zeros(), host.disk_latency[n, disk]
     read = host.disk_read[n, disk] + 2e3 + noise.bursts((), 0.02, 2e4)
-    ordinary = (9e5 if is_system else 8e4) * noise.factor(0.15)
-    ordinary = ordinary * (1 + noise.wander((), 30, 0.3)).clip(0.1)
+    usual = (9e5 if is_system else 8e4) * noise.factor(0.15)
+    ordinary = usual * (1 + noise.wander((), 30, 0.3)).clip(0.1)
     written = host.disk_written[n, disk] + ordinary + noise.bursts((), 0.03, 1e6)
     reads, writes = read / 120e3, written / 40e3
     read_s = reads * (0.00035 * latency * noise.factor(0.1))

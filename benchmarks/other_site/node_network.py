@@ -61,8 +61,8 @@ def _devices(site: Site, traffic: _Traffic) -> Iterator[_Device]:
         received = 900 * noise.factor(0.2) * flat + noise.bursts((), 0.05, 500)
         yield _Device(hardware.management_device, received, 300 * flat, 120, 1.25e8)
     yield _Device("lo", 4e4 * flat, 4e4 * flat, 300, None)
-    received, sent = traffic.ordinary_received * 0.5, traffic.ordinary_sent * 0.7
-    yield _Device(hardware.overlay_device, received, sent, 700, None)
+    to_overlay, from_overlay = traffic.ordinary_received * 0.5, traffic.ordinary_sent * 0.7
+    yield _Device(hardware.overlay_device, to_overlay, from_overlay, 700, None)
     for _ in range(int(rng.integers(3, 6))):
         name = POD_DEVICES + "".join(rng.choice(HEX, 11))
         received, sent = 3e4 * noise.factor(0.7) * flat, 3e4 * noise.factor(0.7) * flat

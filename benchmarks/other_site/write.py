@@ -102,7 +102,7 @@ def _schedule(site: Site, is_up: Array, *, flaky: bool, collect_s: int = 0) -> _
 
 
 def _points(site: Site, since_s: Array) -> Array:
-    return np.minimum((since_s / POINT_S).astype(int), site.n_points - 1)
+    return np.asarray(np.minimum((since_s / POINT_S).astype(int), site.n_points - 1))
 
 
 def _target(labels: Mapping[str, str], schedule: _Schedule) -> Target:
