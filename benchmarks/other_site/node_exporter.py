@@ -41,8 +41,8 @@ def tell_node(site: Site, n: int, exporter: Exporter) -> None:
     """Write all series of the node_exporter of node `n`."""
     _tell_system(site, n, exporter)
     load = tell_processors(site, n, exporter)
-    _tell_memory(site, n, exporter, load)
-    _tell_pressure(site, exporter, load)
+    memory_pressure = _tell_memory(site, n, exporter, load)
+    _tell_pressure(site, exporter, load, memory_pressure)
     tell_disks(site, n, exporter)
     tell_file_systems(site, n, exporter)
     tell_network(site, n, exporter)
@@ -72,7 +72,8 @@ def _tell_system(site: Site, n: int, exporter: Exporter) -> None:
     exporter.gauge("node_time_seconds", {}, now, decimals=3)
 
 
-def _tell_memory(site: Site, n: int, exporter: Exporter, load: Load) -> None:
+def _tell_memory(site: Site, n: int, exporter: Exporter, load: Load) -> Array:
+    """Write the series of the memory and return its pressure, 0 to 1."""
     noise, host, flat = site.noise, site.host, site.ones()
     total = site.hardware.memory_bytes * (1 + 0.00001 * site.rng.integers(0, 5))
     used = 14 * GIB * noise.factor(0.06) + host.memory[n] + noise.wander((), 200, 0.25 * GIB)
@@ -121,20 +122,21 @@ def _tell_memory(site: Site, n: int, exporter: Exporter, load: Load) -> None:
         "AnonHugePages": used * 0.5,
     }.items():
         exporter.gauge(f"node_memory_{name}_bytes", {}, in_pages(values))
-    load.memory_pressure[:] = np.clip(1 - (free + cache) / (0.05 * total), 0, 1)
+    pressure = np.clip(1 - (free + cache) / (0.05 * total), 0, 1)
     exporter.counter("node_vmstat_oom_kill", {}, host.memory_kills[n], start=0)
     faults = (12000 + 9000 * load.busy) * noise.factor(0.08)
     faults = faults * (1 + noise.wander((), 20, 0.1)).clip(0.2)
     exporter.counter("node_vmstat_pgfault", {}, faults, whole=True)
-    major_faults = 0.15 + noise.bursts((), 0.01, 3) + 400 * load.memory_pressure
+    major_faults = 0.15 + noise.bursts((), 0.01, 3) + 400 * pressure
     exporter.counter("node_vmstat_pgmajfault", {}, major_faults, whole=True)
     exporter.counter("node_vmstat_pgpgin", {}, read / 1024 + 5, whole=True)
     exporter.counter("node_vmstat_pgpgout", {}, written / 1024 + 250, whole=True)
     exporter.counter("node_vmstat_pswpin", {}, site.zeros(), start=0)
     exporter.counter("node_vmstat_pswpout", {}, site.zeros(), start=0)
+    return np.asarray(pressure)
 
 
-def _tell_pressure(site: Site, exporter: Exporter, load: Load) -> None:
+def _tell_pressure(site: Site, exporter: Exporter, load: Load, memory_pressure: Array) -> None:
     share = load.busy / site.hardware.n_cpus
     for_cpu = np.clip(0.004 + 0.03 * share + 1.2 * np.maximum(share - 0.6, 0), 0, 1)
     for_disk = np.clip(load.waiting / 2.5 + 0.001, 0, 1)
@@ -142,8 +144,8 @@ def _tell_pressure(site: Site, exporter: Exporter, load: Load) -> None:
         "cpu_waiting": for_cpu,
         "io_waiting": for_disk,
         "io_stalled": for_disk * 0.7,
-        "memory_waiting": load.memory_pressure * 0.3,
-        "memory_stalled": load.memory_pressure * 0.2,
+        "memory_waiting": memory_pressure * 0.3,
+        "memory_stalled": memory_pressure * 0.2,
     }.items():
         exporter.counter(f"node_pressure_{name}_seconds_total", {}, rate, decimals=6)
 

@@ -25,13 +25,10 @@ class Load:
     ----------
     busy, waiting
         CPUs in user or system mode; CPUs that wait for a disk.
-    memory_pressure
-        0 to 1; written by the section on memory.
     """
 
     busy: Array
     waiting: Array
-    memory_pressure: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def tell_processors(site: Site, n: int, exporter: Exporter) -> Load:
     for cpu, share_of_packets, of_cpu in _each_cpu(site, modes):
         _tell_cpu(site, n, exporter, str(cpu), share_of_packets, of_cpu)
     _tell_throttles(site, n, exporter)
-    load = Load(user + system, waiting, site.zeros())
+    load = Load(user + system, waiting)
     _tell_load(site, n, exporter, load)
     return load
 

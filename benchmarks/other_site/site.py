@@ -157,6 +157,23 @@ class Site:
         True when the scrape configuration adds a ``node`` label.
     zero_xids
         True when dcgm-exporter tells an XID of 0, False when it tells none before the first.
+
+    Attributes
+    ----------
+    start, n_points
+        Epoch seconds of the first point; points, two minutes more than the case has.
+    gpu, rdma, host
+        State of the nodes.
+    jobs, pods
+        Jobs; by node, the pods that hold its GPUs.
+    drivers
+        By node, points from which each version of the driver is loaded.
+    node_exporter_up, dcgm_exporter_up
+        Whether the exporters answer, shape (n_nodes, n_points).
+    boots, exporter_starts
+        By node, points at which it boots and at which its node_exporter starts.
+    faults, benign, masked, notes
+        What is known of the case, as in ``incident.yaml``.
     """
 
     def __init__(

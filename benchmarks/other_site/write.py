@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
@@ -58,34 +57,28 @@ def write_case(case: OtherCase, folder: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    times_ms: Array
-    reads: Array
-    points: Array
-    is_up: Array
-
-
 def _write_series(site: Site, file: TextIO) -> None:
     is_flaky = site.rng.random(site.n_nodes) < FLAKY_NODES
-    schedules = []
+    unlabelled = []
     for n in site.nodes:
-        of_node = _schedule(site, site.node_exporter_up[n], flaky=bool(is_flaky[n]))
-        of_gpus = _schedule(site, site.dcgm_exporter_up[n], flaky=bool(is_flaky[n]), collect_s=site.collect_s)
-        schedules.append((of_node, of_gpus))
+        of_node = _scraped_target(site, site.node_exporter_up[n], flaky=bool(is_flaky[n]))
+        of_gpus = _scraped_target(
+            site, site.dcgm_exporter_up[n], flaky=bool(is_flaky[n]), collect_s=site.collect_s
+        )
+        unlabelled.append((of_node, of_gpus))
     series = SeriesFile(file)
-    for n, (of_node, of_gpus) in enumerate(schedules):
+    for n, (of_node, of_gpus) in enumerate(unlabelled):
         node_labels, gpu_labels = _target_labels(site, n)
-        node_target = _target(node_labels, of_node)
-        gpu_target = _target(gpu_labels, of_gpus)
+        node_target = replace(of_node, labels=node_labels)
+        gpu_target = replace(of_gpus, labels=gpu_labels)
         _tell_scrape(site, series, node_target, duration_s=0.03, n_samples=900 + 30 * site.rng.random())
         _tell_scrape(site, series, gpu_target, duration_s=0.012, n_samples=26 * site.hardware.n_gpus)
         tell_node(site, n, Exporter(series, node_target, site.noise, site.boots[n]))
         tell_gpus(site, n, Exporter(series, gpu_target, site.noise, site.boots[n]))
 
 
-def _schedule(site: Site, is_up: Array, *, flaky: bool, collect_s: int = 0) -> _Schedule:
-    """Return when a target is scraped; one that collects every `collect_s` shows what it saw then."""
+def _scraped_target(site: Site, is_up: Array, *, flaky: bool, collect_s: int = 0) -> Target:
+    """Return a target without labels; one that collects every `collect_s` shows what it saw then."""
     length_s = site.minutes * 60
     since_s = np.arange(length_s // site.step_s + 1) * site.step_s + site.rng.uniform(0, site.step_s)
     since_s = since_s[since_s <= length_s]
@@ -98,15 +91,11 @@ def _schedule(site: Site, is_up: Array, *, flaky: bool, collect_s: int = 0) -> _
         collected_s = np.floor((since_s - phase_s) / collect_s) * collect_s + phase_s
         reads = _points(site, np.maximum(collected_s, 0))
     times_ms = np.round((site.start + since_s) * 1000).astype(np.int64)
-    return _Schedule(times_ms, reads, points, scraped)
+    return Target({}, times_ms, reads, points, scraped)
 
 
 def _points(site: Site, since_s: Array) -> Array:
     return np.asarray(np.minimum((since_s / POINT_S).astype(int), site.n_points - 1))
-
-
-def _target(labels: Mapping[str, str], schedule: _Schedule) -> Target:
-    return Target(labels, schedule.times_ms, schedule.reads, schedule.points, schedule.is_up)
 
 
 def _target_labels(site: Site, n: int) -> tuple[dict[str, str], dict[str, str]]:
