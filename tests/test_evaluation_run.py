@@ -193,7 +193,11 @@ BAD = {
         "faults[0].visible_at must be a number, not 'soon'",
     ),
     "no_pool": ({"pool": []}, "pool names no node"),
-    "endless": ({"step_s": 1e-6}, "is too long"),
+    "endless": ({"step_s": 1e-6}, "at most 1000000 are made"),
+    "too_many_nodes": (
+        {"step_s": (END - START) / 999_999, "pool": [*NODES, *(f"more{k}" for k in range(600))]},
+        "is too long",
+    ),
 }
 
 
