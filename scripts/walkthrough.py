@@ -48,7 +48,14 @@ RAISED, WITHDRAWN, CLEARED = "suspect_raised", "suspect_withdrawn", "suspect_cle
 
 SETTINGS: dict[str, Any] = {
     "schedule": {"step_s": STEP, "evaluation_delay_s": STEP, "backfill_s": HISTORY_S, "tick_timeout_s": 90},
-    "detection": {"continuity_s": 10, "clear_after_s": 300, "absence_after_s": 60, "direct_hold_s": 10},
+    # samples 2 s apart meet the phases of the job's loop, and habits of 5 samples are noisier than of 8
+    "detection": {
+        "continuity_s": 10,
+        "clear_after_s": 300,
+        "absence_after_s": 60,
+        "direct_hold_s": 10,
+        "z_threshold": 7,
+    },
     "pools": {"settle_s": 10, "join_grace_s": 10},
     "reload": {"every_s": 0.5},
 }

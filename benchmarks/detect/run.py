@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench and return the exit status."""
     parser = _parser()
     given = parser.parse_args(argv)
+    if given.html is not None:
+        given.html.parent.mkdir(parents=True, exist_ok=True)
     cache = Cache(None if given.no_cache else given.cache)
     commit = commit_of(Path(__file__).parent)
     if given.long:
