@@ -14,6 +14,7 @@ from detector.core.evidence import labels_of, name_parts
 from detector.core.fusion import cell_scores
 from detector.core.habit import WARM_UP_SAMPLES, Habit
 from detector.core.judge import SIMILARITY_GATE
+from detector.core.workload import CAPS, kind_of
 from detector.explain_changes import Changes, change_of, changes
 from detector.explain_rows import DIGITS, Rows, finite, rows_of, threshold_of
 from detector.explanation_signals import Fate, PeerSignal
@@ -235,8 +236,9 @@ def _signal(
         why += f"; against its peers {let_off}"
     score_told = max(made.score, made.change.score)
     active = ev.active.score[ev.active.cell == cell]
-    if len(active) and active.max() < score_told - 0.01:
-        score_told = round(float(active.max()), DIGITS)
+    cap = CAPS.get(kind_of(spec.name))
+    if cap is not None and len(active) and active.max() == cap < score_told:
+        score_told = cap
         why += "; held back: its node works more than its peers"
     return replace(made, why=why, score=score_told)
 

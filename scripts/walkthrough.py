@@ -296,7 +296,7 @@ def _muted(scene: Scene, incident: str) -> None:
 def _repaired(scene: Scene, incident: str) -> None:
     scene.cluster.faults = ()
     # GPUs that waited for storage have cooled: they take a while to be like the others again
-    scene.service.wait_for(f"/v1/nodes/{FAULTY}", _sound(), "its data is sound", 5 * WAIT_S)
+    scene.service.wait_for(f"/v1/nodes/{FAULTY}", _sound(), "its data is sound", 3 * WAIT_S)
     assert f"cleared {incident}" in scene.operate("repaired", FAULTY, "--note", "new cable")
     assert scene.suspects() == []
     wait_until(lambda: scene.alerts() == [], "the alert is resolved", WAIT_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 _GROUPED_FROM = 1e3
 """Whole numbers from this on are written in groups of three digits."""
@@ -36,3 +37,9 @@ def figure(value: float, digits: int = 4) -> str:
     if abs(rounded) >= _GROUPED_FROM:
         return f"{rounded:,.0f}" if rounded == round(rounded) else f"{rounded:,}"
     return f"{rounded:.{digits}g}"
+
+
+def first_of(texts: Collection[str], n_shown: int) -> str:
+    """Join the first of some texts in alphabetical order, and tell how many more there are."""
+    more = f" and {len(texts) - n_shown} more" if len(texts) > n_shown else ""
+    return ", ".join(sorted(texts)[:n_shown]) + more

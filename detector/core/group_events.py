@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.core.figure import first_of
 from detector.core.pool_changes import Change, PoolChanges
 from detector.core.pool_signs import FOR_ALL, SHOWN_ODD, STALLED, reason_of
 from detector.outcome import GroupEvent
@@ -110,9 +111,10 @@ class GroupEvents:
             has_grown = known is None or len(all_nodes) > len(known.nodes)
             cause = (cause_of(pool) if has_grown else "") or (known.cause if known else "")
             reason = f"{len(all_nodes)} of {n_nodes.get(pool, 0)} nodes moved together: nobody is to blame"
-            reason += " for that" * bool(all_nodes & set(odd))
+            named = all_nodes & set(odd)
+            reason += " for that" if named else ""
             reason += f"; shared: {cause}" if cause else ""
-            reason += suspects_beside(sorted(all_nodes & set(odd)))
+            reason += f"; suspects by signals of their own: {first_of(named, SHOWN_ODD)}" if named else ""
             started = known.started_at if known else self.began[pool]
             self.open[pool] = GroupEvent(
                 id=f"{pool}@{int(started)}",
@@ -205,11 +207,3 @@ class GroupEvents:
             )
         self.unexplained &= {event.id for event in self.whole.values()}
         return [*self.whole.values(), *ended]
-
-
-def suspects_beside(odd: Sequence[str]) -> str:
-    """Say which nodes of a common event are suspects all the same; empty for none."""
-    if not odd:
-        return ""
-    more = f" and {len(odd) - SHOWN_ODD} more" if len(odd) > SHOWN_ODD else ""
-    return f"; suspects by signals of their own: {', '.join(odd[:SHOWN_ODD])}{more}"

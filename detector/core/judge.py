@@ -351,8 +351,8 @@ def node_scores(
     hard = np.minimum(hard, HARD_CAP)
     own = np.zeros(n_nodes) if own is None else own
     besides = hard + trend
-    now_by_peers = instant / node_threshold
-    instant, lasting = (np.maximum(peers / node_threshold, own) + besides for peers in (instant, lasting))
+    now_by_peers, lasting = instant / node_threshold, lasting / node_threshold
+    instant, lasting = (np.maximum(peers, own) + besides for peers in (now_by_peers, lasting))
     return NodeScores(instant, lasting, hard, moved + besides, own, now_by_peers)
 
 

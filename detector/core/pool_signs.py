@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cache
 
-from detector.core.figure import figure
+from detector.core.figure import figure, first_of
 
 ACTIVITY, POWER, NVLINK, TRAFFIC = "activity", "power", "NVLink traffic", "fabric traffic"
 FABRIC_WAIT, STORAGE_WAIT, STORAGE_WORK, HEAT = "fabric wait", "storage wait", "storage work", "heat"
@@ -186,6 +186,4 @@ def reason_of(kind: str, began: float, moves: Sequence[Move], odd: Sequence[str]
     signals += f"; about then GPUs reported {codes}" if codes else ""
     if not odd:
         return f"{TITLES[kind]} since {since}: {signals}; no node is odd"
-    names = ", ".join(sorted(odd)[:SHOWN_ODD])
-    more = f" and {len(odd) - SHOWN_ODD} more" if len(odd) > SHOWN_ODD else ""
-    return f"{TITLES[kind]} since {since}: {signals}; odd beside it: {names}{more}"
+    return f"{TITLES[kind]} since {since}: {signals}; odd beside it: {first_of(odd, SHOWN_ODD)}"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.core.direct import CODES, DirectState
+from detector.core.figure import first_of
 from grouping.index import SeriesIndex
 
 FloatArray = NDArray[np.float64]
@@ -86,11 +87,7 @@ def codes_about(
         node, part = int(index.cell_node[cell]), index.parts[index.cell_part[cell]]
         code = f"code {state.event_value[k]:.0f} on {index.nodes[node]} {part}".rstrip()
         told.setdefault(int(pool_of[node]), []).append(code)
-    return {
-        pool: ", ".join(sorted(codes)[:SHOWN_CODES])
-        + (f" and {len(codes) - SHOWN_CODES} more" if len(codes) > SHOWN_CODES else "")
-        for pool, codes in told.items()
-    }
+    return {pool: first_of(codes, SHOWN_CODES) for pool, codes in told.items()}
 
 
 def _about(

@@ -118,10 +118,13 @@ class Teller:
     def _pointed_to(self, ev: Evaluation, cells: IntArray, found: Sequence[Evidence]) -> list[Evidence]:
         """Describe the parts that node-wide deviations point to and that do not deviate enough themselves."""
         told: list[Evidence] = []
+        units = units_pointed_to(found)
+        if not units:
+            return told
         active = np.intersect1d(ev.active.cell, cells)
         signals = [self.index.signals[s] for s in self.index.cell_signal[active].tolist()]
         deviating = {signal.spec.unit for signal in signals if not signal.per_node}
-        for unit, since in units_pointed_to(found).items():
+        for unit, since in units.items():
             cell = part_that_stands_out(self.index, unit, cells, ev.worse)
             if cell is None or unit in deviating:
                 continue

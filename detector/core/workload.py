@@ -7,18 +7,14 @@ is told, and it names nobody: a node at fault deviates in something else as well
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from detector.core.judge import ActiveCells
 from grouping.index import SeriesIndex
-
-BoolArray = NDArray[np.bool_]
 
 WORK = (
     "node_disk_reads_*",
@@ -65,6 +61,8 @@ WORK_CAP = 0.5
 FOLLOWS_CAP = 0.25
 """... and each thing that follows from it at most this."""
 
+CAPS = {"work": WORK_CAP, "follows": FOLLOWS_CAP}
+
 
 def explained_by_work(active: ActiveCells, index: SeriesIndex) -> ActiveCells:
     """Hold back what a node shows because it works more than its peers.
@@ -82,13 +80,13 @@ def explained_by_work(active: ActiveCells, index: SeriesIndex) -> ActiveCells:
         Of nodes that work more now, the strongest cell of work is worth `WORK_CAP` at most, the others
         nothing, and those that follow `FOLLOWS_CAP` at most; all else is as it was.
     """
-    above = active.strength > 0
-    work = above & _fits(active, index, WORK)
+    kind = np.array([kind_of(index.signals[s].spec.name) for s in active.signal.tolist()], dtype=object)
+    work = (active.strength > 0) & (kind == "work")
     if not work.any():
         return active
     works = np.zeros(len(index.nodes), dtype=bool)
     works[active.node[work]] = True
-    follows = works[active.node] & _fits(active, index, FOLLOWS)
+    follows = works[active.node] & (kind == "follows")
     own = active.own.copy()
     order = np.flatnonzero(work)[np.argsort(-(active.score * active.own)[work], kind="stable")]
     _, first = np.unique(active.node[order], return_index=True)
@@ -97,11 +95,10 @@ def explained_by_work(active: ActiveCells, index: SeriesIndex) -> ActiveCells:
     return replace(active, score=np.minimum(active.score, cap), plain=np.minimum(active.plain, cap), own=own)
 
 
-def _fits(active: ActiveCells, index: SeriesIndex, globs: Sequence[str]) -> BoolArray:
-    names = [index.signals[s].spec.name for s in active.signal.tolist()]
-    return np.array([_matches(name, tuple(globs)) for name in names], dtype=bool)
-
-
 @cache
-def _matches(name: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+def kind_of(metric: str) -> str:
+    """Return ``work``, ``follows`` or nothing for a metric."""
+    for kind, globs in (("work", WORK), ("follows", FOLLOWS)):
+        if any(fnmatchcase(metric, glob) for glob in globs):
+            return kind
+    return ""
