@@ -76,8 +76,9 @@ def test_the_faulty_node_is_named_with_part_and_evidence_and_nobody_else(planted
     service = planted.service
     assert planted.suspects["n_nodes"] == 63
     assert planted.suspects["undetermined"] == {}
-    (suspect,) = planted.suspects["suspects"]
-    assert (suspect["node"], suspect["part"]) == ("gpu017", "gpu 3")
+    assert [s["node"] for s in planted.suspects["suspects"]] == ["gpu017"], json.dumps(planted.suspects["suspects"])
+    suspect = planted.suspects["suspects"][0]
+    assert suspect["part"] == "gpu 3"
     assert planted.onset - STEP <= suspect["since"] <= suspect["suspect_since"] <= planted.onset + 300
     strongest = suspect["evidence"][0]
     assert (strongest["metric"], strongest["part"]) == ("DCGM_FI_DEV_XID_ERRORS", "gpu 3")
@@ -168,8 +169,9 @@ def test_on_prometheus(fresh_prometheus: servers.Server, tmp_path: Path) -> None
         stack.callback(service.kill)
         body = service.wait_for("/v1/suspects", lambda body: body["at"] >= fed_to - STEP, "it is evaluated")
         assert body["n_nodes"] == 63
-        (suspect,) = body["suspects"]
-        assert (suspect["node"], suspect["part"]) == ("gpu042", "gpu 5")
+        assert [s["node"] for s in body["suspects"]] == ["gpu042"], json.dumps(body["suspects"])
+        suspect = body["suspects"][0]
+        assert suspect["part"] == "gpu 5"
         assert onset + 200 <= suspect["suspect_since"] <= onset + 420
         metrics = {item["metric"] for item in suspect["evidence"] if item["part"] == "gpu 5"}
         assert "DCGM_FI_DEV_SM_CLOCK" in metrics
