@@ -76,7 +76,9 @@ def test_the_faulty_node_is_named_with_part_and_evidence_and_nobody_else(planted
     service = planted.service
     assert planted.suspects["n_nodes"] == 63
     assert planted.suspects["undetermined"] == {}
-    assert [s["node"] for s in planted.suspects["suspects"]] == ["gpu017"], json.dumps(planted.suspects["suspects"])
+    assert [s["node"] for s in planted.suspects["suspects"]] == ["gpu017"], json.dumps(
+        planted.suspects["suspects"]
+    )
     suspect = planted.suspects["suspects"][0]
     assert suspect["part"] == "gpu 3"
     assert planted.onset - STEP <= suspect["since"] <= suspect["suspect_since"] <= planted.onset + 300
