@@ -237,7 +237,10 @@ def _signal(
     score_told = max(made.score, made.change.score)
     active = ev.active.score[ev.active.cell == cell]
     cap = CAPS.get(kind_of(spec.name))
-    if cap is not None and len(active) and active.max() == cap < score_told:
+    if len(active) and active.max() == 0 < score_told:
+        score_told = 0.0
+        why += "; held back: its part has little to do"
+    elif cap is not None and len(active) and active.max() == cap < score_told:
         score_told = cap
         why += "; held back: its node works more than its peers"
     return replace(made, why=why, score=score_told)

@@ -19,12 +19,7 @@ from detector.core.guard import Guard
 from detector.core.hard_evidence import hard_evidence
 from detector.core.independence import independent
 from detector.core.ingest import CellValues, cell_values, spec_arrays, take_in
-from detector.core.judge import (
-    active_cells,
-    decide,
-    node_scores,
-    unusual_over_window,
-)
+from detector.core.judge import active_cells, decide, node_scores, unusual_over_window
 from detector.core.judgeable import judgeable
 from detector.core.memory import Memory
 from detector.core.muted import muted_cells
@@ -34,6 +29,7 @@ from detector.core.over_time import scores_over_time
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
 from detector.core.recurrence import Recurrence
+from detector.core.resting import explained_by_rest
 from detector.core.series_view import SeriesQuery, SeriesView, Yardstick, series_views
 from detector.core.shift import Shift
 from detector.core.shift_layer import ShiftLayer, together
@@ -215,6 +211,7 @@ class Pipeline:
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
         active = explained_by_work(active, index)
+        active = explained_by_rest(active, index, memory.activity, self.window.frames()[-self.n_window :])
         own = own * ("standing" in p.layers)
         grown = memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
         grown = grown.only(~memory.unheard[grown.cell])

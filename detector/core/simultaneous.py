@@ -17,6 +17,10 @@ TOGETHER_NODES, TOGETHER_SHARE = 3, 0.02
 """So many nodes of a group, and this share of it, in which one signal leaves the peers to the same side at
 once are not to blame: two can fail together, more are a mount, a switch, a rack, or another job."""
 
+TOGETHER_TARGETS = 3
+"""Two nodes that leave the peers to the same sides at once in so many monitored targets are a job of their
+own: machines that fail together share their cause, and not all that they do."""
+
 TOGETHER_STEPS, TOGETHER_SHIFT_STEPS = 2.0, 16.0
 """Deviations that begin within this many steps begin together; changes of habit, of which a whole window
 tells when they began, within the second."""
@@ -55,7 +59,47 @@ def one_by_one(
     moved = np.where(active.is_shift, active.since, np.nan)
     shared |= began_together(*began, moved, layout.row_nodes, TOGETHER_SHIFT_STEPS * dt)
     told = shared & active.now & (at - active.since >= TOLD_SHARE * full_s)
-    return active.only(~shared), Common.of(active.cell[told], index, layout), active.cell[shared]
+    paired = in_pairs(*began, active.since, active.target, TOGETHER_STEPS * dt)
+    paired |= in_pairs(*began, moved, active.target, TOGETHER_SHIFT_STEPS * dt)
+    left = shared | paired
+    return active.only(~left), Common.of(active.cell[told], index, layout), active.cell[left]
+
+
+def in_pairs(
+    row: IntArray, node: IntArray, side: FloatArray, since: FloatArray, target: IntArray, within_s: float
+) -> BoolArray:
+    """Say which deviations began together in the same two nodes in so many targets that they are a job.
+
+    Parameters
+    ----------
+    row, node, side, since, within_s
+        As of `began_together`.
+    target : ndarray of shape (n_active,)
+        Monitored target of each.
+
+    Returns
+    -------
+    ndarray of shape (n_active,), bool
+    """
+    found = np.zeros(len(row), dtype=bool)
+    placed = np.flatnonzero((row >= 0) & np.isfinite(since))
+    if len(placed) < 2 * TOGETHER_TARGETS:
+        return found
+    key = 2 * row[placed] + (side[placed] > 0)
+    order = np.lexsort((since[placed], node[placed], key))
+    again = (np.diff(key[order]) == 0) & (np.diff(node[placed][order]) == 0)
+    first = order[np.r_[True, ~again]]  # of each node in a row, its earliest cell
+    first = first[np.lexsort((since[placed][first], key[first]))]
+    k, began, who = key[first], since[placed][first], node[placed][first]
+    next_to = (k[1:] == k[:-1]) & (began[1:] - began[:-1] <= within_s)
+    size = int(node.max()) + 1
+    one, two = np.minimum(who[1:], who[:-1])[next_to], np.maximum(who[1:], who[:-1])[next_to]
+    pair, place = one * size + two, k[1:][next_to] * size
+    told = np.unique(np.stack([pair, target[placed][first][1:][next_to]]), axis=1)[0]
+    pairs, n_targets = np.unique(told, return_counts=True)
+    alike = np.isin(pair, pairs[n_targets >= TOGETHER_TARGETS])
+    found[placed] = np.isin(key * size + node[placed], np.r_[(place + one)[alike], (place + two)[alike]])
+    return found
 
 
 def began_together(

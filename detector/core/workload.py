@@ -55,13 +55,39 @@ FOLLOWS = (
 )
 """Globs of metrics that change with it."""
 
+NFS_WORK = (
+    "node_mountstats_nfs_event_vfs_*",
+    "node_mountstats_nfs_event_*_revalidate_total",
+    "node_mountstats_nfs_*bytes_total",
+    "node_mountstats_nfs_*_pages_total",
+    "node_mountstats_nfs_operations_requests_total",
+    "node_mountstats_nfs_transport_sends_total",
+    "node_mountstats_nfs_transport_receives_total",
+    "node_nfs_packets_total",
+    "node_nfs_requests_total",
+    "node_nfs_rpcs_total",
+)
+"""Globs of metrics of how much a node asks of its NFS servers."""
+
+NFS_FOLLOWS = (
+    "node_mountstats_nfs_event_*_invalidate_total",
+    "node_mountstats_nfs_event_truncation_total",
+    "node_mountstats_nfs_event_write_extension_total",
+    "node_mountstats_nfs_operations_transmissions_total",
+    "node_mountstats_nfs_operations_*_time_seconds_total",
+    "node_mountstats_nfs_transport_*_queue_total",
+    "node_nfs_rpc_authentication_refreshes_total",
+)
+"""Globs of metrics that change with that; lost requests and timeouts do not."""
+
 WORK_CAP = 0.5
 """Working more is worth at most this, on the scale where 1 is the threshold of a cell, once for each node."""
 
 FOLLOWS_CAP = 0.25
 """... and each thing that follows from it at most this."""
 
-CAPS = {"work": WORK_CAP, "follows": FOLLOWS_CAP}
+GLOBS = {"work": WORK, "nfs work": NFS_WORK, "follows": FOLLOWS, "nfs follows": NFS_FOLLOWS}
+CAPS = {"work": WORK_CAP, "nfs work": WORK_CAP, "follows": FOLLOWS_CAP, "nfs follows": FOLLOWS_CAP}
 
 
 def explained_by_work(active: ActiveCells, index: SeriesIndex) -> ActiveCells:
@@ -81,12 +107,14 @@ def explained_by_work(active: ActiveCells, index: SeriesIndex) -> ActiveCells:
         nothing, and those that follow `FOLLOWS_CAP` at most; all else is as it was.
     """
     kind = np.array([kind_of(index.signals[s].spec.name) for s in active.signal.tolist()], dtype=object)
-    work = (active.strength > 0) & (kind == "work")
+    above = active.strength > 0
+    nfs = above & (kind == "nfs work")
+    work = nfs | above & (kind == "work")
     if not work.any():
         return active
-    works = np.zeros(len(index.nodes), dtype=bool)
-    works[active.node[work]] = True
-    follows = works[active.node] & (kind == "follows")
+    works, asks = np.zeros((2, len(index.nodes)), dtype=bool)
+    works[active.node[work]], asks[active.node[nfs]] = True, True
+    follows = works[active.node] & (kind == "follows") | asks[active.node] & (kind == "nfs follows")
     own = active.own.copy()
     order = np.flatnonzero(work)[np.argsort(-(active.score * active.own)[work], kind="stable")]
     _, first = np.unique(active.node[order], return_index=True)
@@ -97,8 +125,8 @@ def explained_by_work(active: ActiveCells, index: SeriesIndex) -> ActiveCells:
 
 @cache
 def kind_of(metric: str) -> str:
-    """Return ``work``, ``follows`` or nothing for a metric."""
-    for kind, globs in (("work", WORK), ("follows", FOLLOWS)):
+    """Return what kind of work a metric tells of, a key of `GLOBS`, or nothing."""
+    for kind, globs in GLOBS.items():
         if any(fnmatchcase(metric, glob) for glob in globs):
             return kind
     return ""
