@@ -65,8 +65,8 @@ def explained_by_rest(
     node, part = index.cell_node[resting].astype(np.int64), index.cell_part[resting]
     place = active.node * n_parts + index.cell_part[active.cell]
     held = follows & np.isin(place, np.concatenate([node * n_parts + part, node * n_parts]))
-    score, plain = (np.where(held, 0.0, one) for one in (active.score, active.plain))
-    return replace(active, score=score, plain=plain)
+    score, plain, own = (np.where(held, 0.0, one) for one in (active.score, active.plain, active.own))
+    return replace(active, score=score, plain=plain, own=own)
 
 
 def follows_activity(spec: MetricSpec) -> bool:

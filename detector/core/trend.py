@@ -53,7 +53,7 @@ DECIDES = 1.0
 FULL_WITHIN_S = 3600.0
 """Room on a filesystem that shrinks counts when at that pace it is used up within so long."""
 
-SUPPORTS = 0.7
+SUPPORTS = 0.5
 """... and at most this where a rise is normal: such growth never decides alone."""
 
 _SIDE = {Direction.BOTH: 0, Direction.ABOVE: 1, Direction.BELOW: -1}
