@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from detector.core.conclusion import Concluded
-from detector.core.guard import GUARD_HOLD_S, guard_limits
+from detector.core.guard import GUARD_WITHIN_S, guard_limits
 from detector.core.judge import BACKED, BACKED_HARD, POINTS_THE_SAME_WAY, SOONER_FROM, needed_s
 from detector.core.recurrence import STRONG, WITHIN_FULL
 from detector.explain_rows import DIGITS
 from detector.explanation import Check
 from detector.pipeline import Pipeline
+
+WITHIN = f"{GUARD_WITHIN_S / 3600:.0f} h"
+"""Time within which named nodes are one event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +111,16 @@ def conditions_of(pipeline: Pipeline, told: Concluded, node: int) -> Conditions:
 
 
 def _guards(pipeline: Pipeline, told: Concluded, node: int) -> tuple[Check, ...]:
-    pool_of = told.evaluation.pools.pool_of
-    guard = next((nodes for nodes in told.guarded.values() if node in nodes), None)
-    if guard is not None:
-        size = int((pool_of == pool_of[node]).sum())
+    pool_of, names = told.evaluation.pools.pool_of, pipeline.interner.nodes
+    pool = int(pool_of[node])
+    if node in told.guarded.get(pool, ()):
+        size = int((pool_of == pool).sum())
         allowed = min(guard_limits(size, pipeline.parameters))
-        text = f"{len(guard)} of {size} nodes at once are one event: none of them is named anew"
-        return (Check("nodes named by peers at once", float(len(guard)), allowed, False, "nodes", text),)
+        count = len({names[n] for n in told.guarded[pool].tolist()} | pipeline.guard.named_lately(pool))
+        text = f"{count} of {size} nodes within {WITHIN} are one event: none of them is named anew"
+        return (Check("nodes named by peers", float(count), allowed, False, "nodes", text),)
     if told.held[node]:
-        text = f"too many would have been named in the last {GUARD_HOLD_S / 60:.0f} min: one event"
+        text = f"too many were or would have been named within {WITHIN}: one event"
         return (Check("held back by that event", 1.0, 0.0, False, "", text),)
     return ()
 

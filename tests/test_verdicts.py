@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from detector.core.guard import GUARD_HOLD_S, Guard, blast_guard
+from detector.core.guard import GUARD_HOLD_S, GUARD_WITHIN_S, Guard, blast_guard
 from detector.core.judge import NodeScores
 from detector.core.parameters import Parameters
 from detector.outcome import Status, Verdict
@@ -145,11 +145,11 @@ def test_a_rack_is_named_as_what_the_nodes_of_a_group_event_share():
 def test_four_nodes_at_once_are_one_event_and_three_are_three_suspects():
     zero, pool = np.zeros(60), np.zeros(60, dtype=np.int32)
     scores = NodeScores(zero, zero, zero, zero, zero, zero)
-    everybody, nobody = np.ones(60, dtype=bool), np.zeros(60, dtype=bool)
+    everybody, nobody, none = np.ones(60, dtype=bool), np.zeros(60, dtype=bool), np.full(60, -1)
     for n, guarded in ((3, False), (4, True)):
         decided = np.arange(60) < n
-        assert bool(blast_guard(decided, everybody, nobody, scores, pool, Parameters())) is guarded
-        assert not blast_guard(decided, nobody, nobody, scores, pool, Parameters()), (
+        assert bool(blast_guard(decided, everybody, none, scores, pool, Parameters())) is guarded
+        assert not blast_guard(decided, nobody, none, scores, pool, Parameters()), (
             "known suspects stay suspects"
         )
 
@@ -172,7 +172,7 @@ def test_who_was_part_of_such_an_event_is_held_back_for_ten_minutes():
     )
 
 
-def test_a_fourth_node_within_ten_minutes_is_held_back_with_those_to_come():
+def test_a_fourth_node_within_two_hours_is_held_back_with_those_to_come():
     zero, pool, names = np.zeros(60), np.zeros(60, dtype=np.int32), [f"n{k}" for k in range(60)]
     scores = NodeScores(zero, zero, zero, zero, zero, zero)
     guard = Guard()
@@ -186,8 +186,8 @@ def test_a_fourth_node_within_ten_minutes_is_held_back_with_those_to_come():
             named.add(node)
         return bool(held)
 
-    assert [step(node, 1000.0 + 120 * node) for node in range(5)] == [False, False, False, True, True]
-    assert not step(5, 1000.0 + 120 * 4 + GUARD_HOLD_S + 1), "another day"
+    assert [step(node, 1000.0 + 1750 * node) for node in range(5)] == [False, False, False, True, True]
+    assert not step(5, 1000.0 + 1750 + GUARD_WITHIN_S + 1), "only two were named within two hours"
 
 
 def ports(telemetry: Telemetry, silent, downs) -> None:
