@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from detector.core.conclusion import Concluded
 from detector.core.evidence import labels_of, name_parts
+from detector.core.explained import everyday_reason, idle_nodes
 from detector.core.fusion import cell_scores
 from detector.core.habit import WARM_UP_SAMPLES, Habit
 from detector.core.judge import SIMILARITY_GATE
@@ -239,7 +240,11 @@ def _signal(
     cap = CAPS.get(kind_of(spec.name))
     if len(active) and active.max() == 0 < score_told:
         score_told = 0.0
-        why += "; held back: its part has little to do"
+        sign, idle = (
+            pipeline.memory.weights.sign[cell],
+            idle_nodes(ev.pools)[pipeline.interner.cell_node[cell]],
+        )
+        why += f"; held back: {everyday_reason(spec, int(sign), is_idle=bool(idle))}"
     elif cap is not None and len(active) and active.max() == cap < score_told:
         score_told = cap
         why += "; held back: its node works more than its peers"

@@ -13,6 +13,7 @@ from detector.core import conclusion
 from detector.core import incidents as life
 from detector.core.conclusion import Concluded, Evaluation, Teller
 from detector.core.data_findings import DataFindings
+from detector.core.explained import explained
 from detector.core.fusion import one_sided
 from detector.core.group_events import GroupEvents
 from detector.core.guard import Guard
@@ -29,7 +30,6 @@ from detector.core.over_time import scores_over_time
 from detector.core.parameters import Parameters
 from detector.core.peers import Floors, row_stats, scores
 from detector.core.recurrence import Recurrence
-from detector.core.resting import explained_by_rest
 from detector.core.series_view import SeriesQuery, SeriesView, Yardstick, series_views
 from detector.core.shift import Shift
 from detector.core.shift_layer import ShiftLayer, together
@@ -38,7 +38,6 @@ from detector.core.thresholds import CellThresholds, Thresholds
 from detector.core.twins import Twins
 from detector.core.views import GroupSummary, group_summaries
 from detector.core.window import Frame, Window
-from detector.core.workload import explained_by_work
 from detector.outcome import Incident, Outcome
 from detector.source.base import Batch
 from grouping.catalog import Catalog
@@ -210,8 +209,8 @@ class Pipeline:
             common = together(common, shared)
         if "independence" in p.layers:
             active = independent(active, self.shifts.shift.short.middle, index, layout)
-        active = explained_by_work(active, index)
-        active = explained_by_rest(active, index, memory.activity, self.window.frames()[-self.n_window :])
+        frames, sign = self.window.frames()[-self.n_window :], memory.weights.sign
+        active = explained(active, index, memory.activity, frames, pools, sign, z)
         own = own * ("standing" in p.layers)
         grown = memory.trend.step(cells, index, layout, p, at=at, skip_nodes=pools.in_grace)
         grown = grown.only(~memory.unheard[grown.cell])

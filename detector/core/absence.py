@@ -40,6 +40,9 @@ TWINS = (frozenset({"dcgm", "all_smi"}),)
 
 PART_SCORE, NODE_SCORE, EXPORTERS_SCORE = 1.2, 1.5, 1.2
 
+DURATION, TIMES_OUT_S = "scrape_duration_seconds", 2.5
+"""A target that is refused answers at once; scrapes of a machine that is gone last until their timeout."""
+
 
 @dataclass(frozen=True, slots=True)
 class Absent:
@@ -154,6 +157,7 @@ def judge_absence(
     presence: Presence,
     index: SeriesIndex,
     fresh: BoolArray,
+    values: FloatArray,
     *,
     at: float,
     absence_after_s: float,
@@ -170,6 +174,8 @@ def judge_absence(
         Cells, nodes, parts.
     fresh : ndarray of shape (n_cells,), bool
         Cells with a young sample now.
+    values : ndarray of shape (n_cells,)
+        Newest values, NaN where unknown.
     at
         Evaluation time.
     absence_after_s
@@ -206,7 +212,8 @@ def judge_absence(
     absent: list[Absent] = []
     lasting = gone & (gone_long >= GONE_SHARE * had) & ~outage[None, :]
     for n in np.flatnonzero(lasting.any(axis=1)).tolist():
-        _judge_node(presence, index, n, lasting[n], known[n], last[n], absent, quality)
+        timed_out = _times_out(index, values, n)
+        _judge_node(presence, index, n, lasting[n], known[n], last[n], absent, quality, timed_out)
     absent.extend(_parts(presence, index, expected, missing, long_gone, gone, quality, at))
     return AbsenceReport(tuple(absent), tuple(quality), silent, bool(outage.all()))
 
@@ -255,6 +262,7 @@ def _judge_node(
     last: FloatArray,
     absent: list[Absent],
     quality: list[DataQuality],
+    times_out: bool,
 ) -> None:
     """One node with at least one exporter gone: unreachable, hardware, or just an exporter."""
     names = {presence.exporters[e] for e in np.flatnonzero(gone)}
@@ -263,6 +271,12 @@ def _judge_node(
     if names == had and len(had) >= 2:
         reason = f"all {len(had)} exporters of the node are silent while its peers report"
         absent.append(Absent(n, "", "up", reason, NODE_SCORE, since))
+        return
+    if names == had and times_out:
+        reason = (
+            f"the only exporter of the node, {min(had)}, is silent and its scrapes run into their timeout"
+        )
+        absent.append(Absent(n, "", DURATION, reason, NODE_SCORE, since))
         return
     for twins in TWINS:
         both = twins & had
@@ -276,6 +290,15 @@ def _judge_node(
                 "exporter_down", index.nodes[n], since, f"{name} is gone; what else the node reports goes on"
             )
         )
+
+
+def _times_out(index: SeriesIndex, values: FloatArray, n: int) -> bool:
+    """Say whether every scrape of a node lasts as long as one that is given up."""
+    cells = np.flatnonzero(index.cell_node == n)
+    signals = index.cell_signal[cells].tolist()
+    told = [index.signals[s].spec.name == DURATION and not index.signals[s].per_node for s in signals]
+    lasted = values[cells[np.array(told, dtype=bool)]]
+    return bool(len(lasted) and (lasted >= TIMES_OUT_S).all())
 
 
 def _parts(

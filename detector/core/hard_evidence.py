@@ -82,6 +82,7 @@ def hard_evidence(
             memory.presence,
             index,
             cells.fresh,
+            cells.value,
             at=at,
             absence_after_s=max(p.absence_after_s, 3 * p.step_s),
             forget_s=FORGET_S,
