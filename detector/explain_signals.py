@@ -240,11 +240,9 @@ def _signal(
     cap = CAPS.get(kind_of(spec.name))
     if len(active) and active.max() == 0 < score_told:
         score_told = 0.0
-        sign, idle = (
-            pipeline.memory.weights.sign[cell],
-            idle_nodes(ev.pools)[pipeline.interner.cell_node[cell]],
-        )
-        why += f"; held back: {everyday_reason(spec, int(sign), is_idle=bool(idle))}"
+        sign = int(pipeline.memory.weights.sign[cell])
+        is_idle = bool(idle_nodes(ev.pools)[pipeline.interner.cell_node[cell]])
+        why += f"; held back: {everyday_reason(spec, sign, is_idle=is_idle)}"
     elif cap is not None and len(active) and active.max() == cap < score_told:
         score_told = cap
         why += "; held back: its node works more than its peers"

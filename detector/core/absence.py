@@ -212,8 +212,7 @@ def judge_absence(
     absent: list[Absent] = []
     lasting = gone & (gone_long >= GONE_SHARE * had) & ~outage[None, :]
     for n in np.flatnonzero(lasting.any(axis=1)).tolist():
-        timed_out = _times_out(index, values, n)
-        _judge_node(presence, index, n, lasting[n], known[n], last[n], absent, quality, timed_out)
+        _judge_node(presence, index, values, n, lasting[n], known[n], last[n], absent, quality)
     absent.extend(_parts(presence, index, expected, missing, long_gone, gone, quality, at))
     return AbsenceReport(tuple(absent), tuple(quality), silent, bool(outage.all()))
 
@@ -256,13 +255,13 @@ def _outages(
 def _judge_node(
     presence: Presence,
     index: SeriesIndex,
+    values: FloatArray,
     n: int,
     gone: BoolArray,
     known: BoolArray,
     last: FloatArray,
     absent: list[Absent],
     quality: list[DataQuality],
-    times_out: bool,
 ) -> None:
     """One node with at least one exporter gone: unreachable, hardware, or just an exporter."""
     names = {presence.exporters[e] for e in np.flatnonzero(gone)}
@@ -272,7 +271,7 @@ def _judge_node(
         reason = f"all {len(had)} exporters of the node are silent while its peers report"
         absent.append(Absent(n, "", "up", reason, NODE_SCORE, since))
         return
-    if names == had and times_out:
+    if names == had and _times_out(index, values, n):
         reason = (
             f"the only exporter of the node, {min(had)}, is silent and its scrapes run into their timeout"
         )

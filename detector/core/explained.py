@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +56,7 @@ def explained(
     """
     active = explained_by_work(active, index)
     active = explained_by_rest(active, index, activity, frames)
-    active = without_worth(active, of_use(active, index, pools, sign))
-    return without_worth(active, on_the_way_back(active, sign, z))
+    return active.without_worth(of_use(active, index, pools, sign) | on_the_way_back(active, sign, z))
 
 
 def of_use(active: ActiveCells, index: SeriesIndex, pools: Pools, sign: NDArray[np.int8]) -> BoolArray:
@@ -107,9 +105,3 @@ def everyday_reason(spec: MetricSpec, sign: int, *, is_idle: bool) -> str:
     if follows_activity(spec) and sign < 0:
         return "its part has little to do"
     return "it has come nearer to its peers"
-
-
-def without_worth(active: ActiveCells, held: BoolArray) -> ActiveCells:
-    """Return the same cells of which the chosen ones are worth nothing."""
-    score, plain, own = (np.where(held, 0.0, one) for one in (active.score, active.plain, active.own))
-    return replace(active, score=score, plain=plain, own=own)

@@ -96,6 +96,11 @@ class ActiveCells:
         """Return these, or none of them."""
         return self if takes_part else self.only(np.zeros(len(self.cell), dtype=bool))
 
+    def without_worth(self, held: BoolArray) -> ActiveCells:
+        """Return the same cells of which the chosen ones are worth nothing."""
+        score, plain, own = (np.where(held, 0.0, one) for one in (self.score, self.plain, self.own))
+        return replace(self, score=score, plain=plain, own=own)
+
     def with_own(self, own: FloatArray) -> ActiveCells:
         """Return these with other shares that are their own."""
         return replace(self, own=own)

@@ -7,7 +7,6 @@ activity leads to. Only the activity itself counts then: a part that is throttle
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +64,7 @@ def explained_by_rest(
     node, part = index.cell_node[resting].astype(np.int64), index.cell_part[resting]
     place = active.node * n_parts + index.cell_part[active.cell]
     held = follows & np.isin(place, np.concatenate([node * n_parts + part, node * n_parts]))
-    score, plain, own = (np.where(held, 0.0, one) for one in (active.score, active.plain, active.own))
-    return replace(active, score=score, plain=plain, own=own)
+    return active.without_worth(held)
 
 
 def follows_activity(spec: MetricSpec) -> bool:

@@ -86,9 +86,7 @@ def in_pairs(
     if len(placed) < 2 * TOGETHER_TARGETS:
         return found
     key = 2 * row[placed] + (side[placed] > 0)
-    order = np.lexsort((since[placed], node[placed], key))
-    again = (np.diff(key[order]) == 0) & (np.diff(node[placed][order]) == 0)
-    first = order[np.r_[True, ~again]]  # of each node in a row, its earliest cell
+    first = _earliest(key, node[placed], since[placed])
     first = first[np.lexsort((since[placed][first], key[first]))]
     k, began, who = key[first], since[placed][first], node[placed][first]
     next_to = (k[1:] == k[:-1]) & (began[1:] - began[:-1] <= within_s)
@@ -128,12 +126,17 @@ def began_together(
         return found
     key = 2 * row[placed] + (side[placed] > 0)
     began = since[placed] - since[placed].min()
-    order = np.lexsort((began, node[placed], key))
-    again = (np.diff(key[order]) == 0) & (np.diff(node[placed][order]) == 0)
-    first = order[np.r_[True, ~again]]  # of each node in a row, its earliest cell
+    first = _earliest(key, node[placed], began)
     # rows behind each other on one line, too far apart for one to reach into the next
     place = key * (began.max() + 2 * within_s + 1.0) + began
     line = np.sort(place[first])
     near = np.searchsorted(line, place + within_s, "right") - np.searchsorted(line, place - within_s, "left")
     found[placed] = near >= np.maximum(TOGETHER_NODES, TOGETHER_SHARE * row_nodes[row[placed]])
     return found
+
+
+def _earliest(key: IntArray, node: IntArray, began: FloatArray) -> IntArray:
+    """Return the place of the earliest deviation of each node under each key."""
+    order = np.lexsort((began, node, key))
+    again = (np.diff(key[order]) == 0) & (np.diff(node[order]) == 0)
+    return order[np.r_[True, ~again]]
